@@ -1,0 +1,20 @@
+// Compiles every policy in this folder to build/<type>.wasm, with the options of asconfig.json.
+import { readdirSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import asc from "assemblyscript/asc";
+
+const folder = dirname(fileURLToPath(import.meta.url));
+const root = dirname(folder);
+
+for (const file of readdirSync(folder).filter((name) => name.endsWith(".ts"))) {
+  const module = `build/${file.replace(/\.ts$/, ".wasm")}`;
+  const { error, stderr } = await asc.main([
+    join("assembly", file),
+    ...["--config", "asconfig.json", "--target", "release", "--baseDir", root, "--outFile", module],
+  ]);
+  if (error) {
+    process.stderr.write(`${stderr.toString()}\n${error.message}\n`);
+    process.exit(1);
+  }
+}

@@ -1,0 +1,259 @@
+// The rules of the config that need more than one of its values, or the disk: names, references, URLs, policies.
+// They run whether or not the shape is right, so that one run shows every mistake: what has the wrong type is
+// passed over here, since it is reported already.
+import { statSync } from "node:fs";
+import { dirname, resolve } from "node:path";
+import { capacityFor, MAX_CAPACITY } from "../abi/frame.js";
+import { Candidates } from "../policy/candidates.js";
+import { Catalog, type PolicyFile, SHIPPED_POLICIES } from "../policy/catalog.js";
+import { FILLED } from "../policy/filled.js";
+import { LivePolicy, PolicyStartError } from "../policy/live.js";
+import { resolveParameters } from "../policy/parameters.js";
+import type { Mistake } from "../yaml/mistake.js";
+import type { Path, SourceDocument, Where } from "../yaml/parse.js";
+import { causeOf } from "../yaml/read.js";
+import { didYouMean, pathText, quote, unknownWord } from "../yaml/words.js";
+import { urlBreach } from "./url.js";
+
+/** What decides where no instance is selected, under this name, with its defaults. */
+const DEFAULT_INSTANCE = "default";
+const DEFAULT_TYPE = "soft-affinity-load-guard";
+/** Roles of a disaggregated deployment, which a config may have in common with other routers. */
+const UNUSED_ROLES = ["prefill", "decode", "encode"] as const;
+
+/** A policy with its parameters, under the name that headers, metrics and logs show. */
+export interface InstanceConfig {
+  readonly name: string;
+  readonly policy: PolicyFile;
+  /** In manifest order, as the frame holds them. */
+  readonly parameters: Float64Array;
+}
+
+/** What trying to start a policy found, by capacity: an instance reserves much address space, so none is made twice. */
+const triedStarts = new WeakMap<PolicyFile, Map<number, string | undefined>>();
+
+/** Why a policy does not start for a pool of so many workers: tried here, so that no pool meets it later. */
+function startRefusal(policy: PolicyFile, workers: number): string | undefined {
+  const capacity = capacityFor(Math.min(workers, MAX_CAPACITY));
+  const tried = triedStarts.get(policy) ?? new Map<number, string | undefined>();
+  triedStarts.set(policy, tried);
+  if (!tried.has(capacity)) tried.set(capacity, tryStart(policy, capacity));
+  return tried.get(capacity);
+}
+
+function tryStart(policy: PolicyFile, capacity: number): string | undefined {
+  try {
+    new LivePolicy(policy, new Float64Array(policy.manifest.parameters.length), new Candidates(capacity));
+    return undefined;
+  } catch (error) {
+    if (error instanceof PolicyStartError) return error.message;
+    throw error;
+  }
+}
+
+type Raw = Readonly<Record<string, unknown>>;
+
+/** Applies all rules to one file. `instances` and `selected` are to be used only where there are no mistakes. */
+export class Rules {
+  readonly mistakes: Mistake[] = [];
+  readonly warnings: Mistake[] = [];
+  readonly instances: InstanceConfig[] = [];
+  selected: InstanceConfig | undefined;
+  private readonly root: Raw;
+  private readonly checked = new Set<PolicyFile>();
+
+  constructor(private readonly document: SourceDocument) {
+    this.root = mapping(document.value);
+  }
+
+  run(): void {
+    this.workers();
+    const { catalog, isComplete } = this.catalog();
+    const selection = mapping(this.root.worker_selection);
+    for (const [index, raw] of list(selection.instances).entries()) {
+      this.instance(["worker_selection", "instances", index], mapping(raw), catalog, isComplete);
+    }
+    this.instanceNames(selection);
+    this.roles(selection, catalog);
+  }
+
+  private add(path: Path, where: Where, message: string, to = this.mistakes): void {
+    const { file } = this.document;
+    to.push({ file, ...this.document.positionOf(path, where), message });
+  }
+
+  private workers(): void {
+    const ids = new Map<string, Path>();
+    for (const [index, raw] of list(this.root.workers).entries()) {
+      const { id, url, models } = mapping(raw);
+      const path = ["workers", index];
+      this.unique([...path, "id"], id, ids);
+      const breach = typeof url === "string" ? urlBreach(url) : undefined;
+      if (breach) this.add([...path, "url"], "value", `${pathText([...path, "url"])} ${breach}`);
+      const known = new Map<string, Path>();
+      for (const [i, model] of list(models).entries()) this.unique([...path, "models", i], model, known);
+    }
+  }
+
+  /** `seen` holds where each name stands first. */
+  private unique(path: Path, name: unknown, seen: Map<string, Path>): void {
+    if (typeof name !== "string") return;
+    const first = seen.get(name);
+    if (first === undefined) {
+      seen.set(name, path);
+      return;
+    }
+    const { line } = this.document.positionOf(first, "value");
+    this.add(path, "value", `${pathText(path)} repeats ${quote(name)}, first at line ${line}`);
+  }
+
+  /** Complete: every directory could be searched, so that a type that is not found does not exist. */
+  private catalog(): { catalog: Catalog; isComplete: boolean } {
+    const paths = list(mapping(this.root.policies).path);
+    const directories = paths.flatMap((directory, index) => {
+      if (typeof directory !== "string" || directory === "") return [];
+      const path = resolve(dirname(this.document.file), directory);
+      const breach = directoryBreach(path);
+      if (breach === undefined) return [path];
+      this.add(
+        ["policies", "path", index],
+        "value",
+        `policies.path[${index}]: cannot search ${quote(path)}: ${breach}`,
+      );
+      return [];
+    });
+    const catalog = Catalog.open(directories);
+    this.mistakes.push(...catalog.mistakes);
+    return { catalog, isComplete: directories.length === paths.length };
+  }
+
+  private instance(path: Path, raw: Raw, catalog: Catalog, isComplete: boolean): void {
+    const { name, type, parameters } = raw;
+    if (typeof type !== "string" || type === "") return;
+    const policy = catalog.find(type);
+    if (policy) {
+      this.policy(policy, path);
+      const label = typeof name === "string" ? name : pathText(path);
+      if (parameters === undefined || isMapping(parameters)) this.resolve(path, label, policy, parameters);
+    } else if (isComplete && !catalog.isBroken(type)) {
+      this.unknownType([...path, "type"], type, catalog);
+    }
+  }
+
+  private unknownType(path: Path, type: string, catalog: Catalog): void {
+    const policies = catalog.list().map(({ manifest }) => manifest);
+    const types = policies.map((manifest) => manifest.type);
+    const names = [...types, ...policies.flatMap(({ aliases }) => aliases)];
+    const known = types.join(", ") || "<none>";
+    const message = `${pathText(path)} is the unknown policy type ${quote(type)}${didYouMean(type, names)}`;
+    this.add(path, "value", `${message} (known types: ${known})`);
+  }
+
+  /** What is wrong with a policy itself is told once, however many instances it has. */
+  private policy(policy: PolicyFile, instance: Path): void {
+    if (this.checked.has(policy)) return;
+    this.checked.add(policy);
+    const broken = policy.check();
+    this.mistakes.push(...broken);
+    const { type, reads } = policy.manifest;
+    const refusal = broken.length === 0 ? startRefusal(policy, list(this.root.workers).length) : undefined;
+    if (refusal !== undefined) {
+      this.add([...instance, "type"], "value", `the policy ${type} cannot be started: ${refusal}`);
+    }
+    const unfilled = reads.filter((name) => !FILLED.has(name));
+    if (unfilled.length === 0) return;
+    const filled = [...FILLED].sort().join(", ");
+    const message = `the policy ${type} reads ${unfilled.join(", ")}, which this host cannot fill (it fills: ${filled})`;
+    this.add([...instance, "type"], "value", message);
+  }
+
+  private resolve(
+    path: Path,
+    name: string,
+    policy: PolicyFile,
+    given: Record<string, unknown> | undefined,
+  ): void {
+    const { type, parameters: specs } = policy.manifest;
+    const { values, mistakes } = resolveParameters(specs, given);
+    for (const { path: at, where, message } of mistakes) {
+      this.add(
+        [...path, "parameters", ...at],
+        where,
+        `instance ${quote(name)} of policy ${type}: ${message}`,
+      );
+    }
+    this.instances.push({ name, policy, parameters: values });
+  }
+
+  private instanceNames({ instances }: Raw): void {
+    const names = new Map<string, Path>();
+    for (const [index, raw] of list(instances).entries()) {
+      const path = ["worker_selection", "instances", index, "name"];
+      const { name } = mapping(raw);
+      this.unique(path, name, names);
+      if (name === DEFAULT_INSTANCE) {
+        this.add(path, "value", `${pathText(path)} must not be "default", which means the built-in choice`);
+      }
+    }
+  }
+
+  private roles(selection: Raw, catalog: Catalog): void {
+    const { aggregated = DEFAULT_INSTANCE } = selection;
+    if (aggregated === DEFAULT_INSTANCE) this.selectDefault(catalog);
+    else if (this.isInstance(selection, "aggregated")) {
+      this.selected = this.instances.find(({ name }) => name === aggregated);
+    }
+    for (const role of UNUSED_ROLES) {
+      if (selection[role] === undefined || !this.isInstance(selection, role)) continue;
+      const message = `worker_selection.${role} is not used: all requests are routed by worker_selection.aggregated`;
+      this.add(["worker_selection", role], "key", message, this.warnings);
+    }
+  }
+
+  private selectDefault(catalog: Catalog): void {
+    const place = ["worker_selection", "aggregated"];
+    const policy = catalog.findShipped(DEFAULT_TYPE);
+    if (policy) {
+      this.policy(policy, place);
+      const { values } = resolveParameters(policy.manifest.parameters, undefined);
+      this.selected = { name: DEFAULT_INSTANCE, policy, parameters: values };
+    } else if (!catalog.isBroken(DEFAULT_TYPE)) {
+      this.add(place, "value", `the default policy ${DEFAULT_TYPE} is missing from ${SHIPPED_POLICIES}`);
+    }
+  }
+
+  /** Whether a role names an instance; says so where it does not. */
+  private isInstance(selection: Raw, role: string): boolean {
+    const name = selection[role];
+    const { instances = [] } = selection;
+    const names = list(instances).map((raw) => mapping(raw).name);
+    // Where a name cannot be read, that is the mistake, and the role may well mean it.
+    if (typeof name !== "string" || name === "" || !Array.isArray(instances)) return false;
+    if (name === DEFAULT_INSTANCE || names.includes(name)) return true;
+    const readable = names.filter((candidate) => typeof candidate === "string");
+    if (readable.length < names.length) return false;
+    const what = `worker_selection.${role} names the unknown instance ${quote(name)}`;
+    this.add(["worker_selection", role], "value", unknownWord(what, name, readable, "instances"));
+    return false;
+  }
+}
+
+function directoryBreach(path: string): string | undefined {
+  try {
+    return statSync(path).isDirectory() ? undefined : "it is not a directory";
+  } catch (error) {
+    return causeOf(error);
+  }
+}
+
+function isMapping(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function mapping(value: unknown): Raw {
+  return isMapping(value) ? value : {};
+}
+
+function list(value: unknown): readonly unknown[] {
+  return Array.isArray(value) ? value : [];
+}

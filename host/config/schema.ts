@@ -1,0 +1,127 @@
+// The shape of the config file: its keys, their types, ranges and defaults. `allowed` says in words what a
+// pattern means.
+import Type, { type Static } from "typebox";
+import { DURATION_PATTERN } from "./duration.js";
+
+/** The most rows that a policy can be shown. */
+const MAX_WORKERS = 16_384;
+
+/** What stands for a key that the file leaves out. */
+export const DEFAULTS = {
+  host: "127.0.0.1",
+  port: 8080,
+  weight: 100,
+  mode: "soft",
+  fullDeterminism: false,
+  ttl: "30m",
+  maxBindings: 65_536,
+} as const;
+
+const strict = { additionalProperties: false };
+
+const ListenSchema = Type.Object(
+  {
+    host: Type.Optional(
+      Type.String({
+        pattern: "^[A-Za-z0-9.:_-]{1,255}$",
+        allowed: "a host name or an IP address",
+        default: DEFAULTS.host,
+      }),
+    ),
+    port: Type.Optional(
+      Type.Integer({
+        ...{ minimum: 0, maximum: 65_535, default: DEFAULTS.port },
+        allowed: "a port from 1 to 65535, or 0 for any that is free",
+      }),
+    ),
+  },
+  strict,
+);
+
+const WorkerSchema = Type.Object(
+  {
+    id: Type.String({
+      pattern: "^[!-~]{1,128}$",
+      allowed: "1 to 128 printable ASCII characters without spaces, since it becomes a header",
+    }),
+    url: Type.String(),
+    models: Type.Optional(
+      Type.Array(
+        Type.String({ minLength: 1, maxLength: 256, allowed: "a model name of 1 to 256 characters" }),
+        {
+          minItems: 1,
+          allowed: "a list of at least one model name",
+        },
+      ),
+    ),
+    weight: Type.Optional(Type.Integer({ minimum: 1, maximum: 10_000, default: DEFAULTS.weight })),
+    max_num_seqs: Type.Optional(Type.Integer({ minimum: 1, maximum: 2 ** 31 - 1 })),
+  },
+  strict,
+);
+
+const SessionSchema = Type.Object(
+  {
+    mode: Type.Optional(Type.Enum(["soft", "off"], { default: DEFAULTS.mode })),
+    full_determinism: Type.Optional(Type.Boolean({ default: DEFAULTS.fullDeterminism })),
+    ttl: Type.Optional(
+      Type.String({
+        pattern: DURATION_PATTERN,
+        allowed: "a duration above zero with its unit, such as 500ms, 30s, 30m or 2h",
+        default: DEFAULTS.ttl,
+      }),
+    ),
+    max_bindings: Type.Optional(
+      Type.Integer({ minimum: 1, maximum: 2 ** 24, default: DEFAULTS.maxBindings }),
+    ),
+  },
+  strict,
+);
+
+const InstanceSchema = Type.Object(
+  {
+    name: Type.String({
+      pattern: "^[A-Za-z0-9._-]{1,64}$",
+      allowed: "1 to 64 letters, digits, dots, dashes or underscores, since it becomes a header",
+    }),
+    type: Type.String({ minLength: 1, allowed: "the type of a policy" }),
+    parameters: Type.Optional(
+      Type.Unsafe<Record<string, unknown>>({ type: "object", allowed: "a mapping of parameters" }),
+    ),
+  },
+  strict,
+);
+
+const Role = Type.Optional(Type.String({ minLength: 1, allowed: "the name of an instance, or default" }));
+
+const SelectionSchema = Type.Object(
+  {
+    ...{ aggregated: Role, prefill: Role, decode: Role, encode: Role },
+    instances: Type.Optional(Type.Array(InstanceSchema)),
+  },
+  strict,
+);
+
+/** The whole file. */
+export const ConfigSchema = Type.Object(
+  {
+    listen: Type.Optional(ListenSchema),
+    policies: Type.Optional(
+      Type.Object(
+        { path: Type.Optional(Type.Array(Type.String({ minLength: 1, allowed: "a directory" }))) },
+        strict,
+      ),
+    ),
+    workers: Type.Array(WorkerSchema, {
+      minItems: 1,
+      maxItems: MAX_WORKERS,
+      allowed: `a list of 1 to ${MAX_WORKERS} workers`,
+    }),
+    session: Type.Optional(SessionSchema),
+    worker_selection: Type.Optional(SelectionSchema),
+  },
+  strict,
+);
+
+/** The file's content once its shape is known to be right. */
+export type RawConfig = Static<typeof ConfigSchema>;

@@ -1,0 +1,44 @@
+// What a client is told when the gateway itself answers: in the error shape of the endpoint it called.
+
+import type { ServerResponse } from "node:http";
+
+/** Whose error shape an endpoint has. */
+export type ErrorStyle = "openai" | "anthropic";
+
+/** An answer of the gateway's own. */
+export interface GatewayError {
+  readonly status: number;
+  /** Machine-readable, in OpenAI's shape. */
+  readonly code: string;
+  readonly message: string;
+}
+
+const ANTHROPIC_TYPES: Readonly<Record<number, string>> = {
+  400: "invalid_request_error",
+  404: "not_found_error",
+  413: "request_too_large",
+};
+
+/** The JSON text of an error. */
+export function errorBody(style: ErrorStyle, { status, code, message }: GatewayError): string {
+  if (style === "anthropic") {
+    return JSON.stringify({
+      type: "error",
+      error: { type: ANTHROPIC_TYPES[status] ?? "api_error", message },
+    });
+  }
+  const type = status < 500 ? "invalid_request_error" : "server_error";
+  return JSON.stringify({ error: { message, type, param: null, code } });
+}
+
+/** Sends an error as the whole answer, unless an answer has begun or the client is gone. */
+export function sendError(response: ServerResponse, style: ErrorStyle, error: GatewayError): void {
+  if (response.headersSent || response.destroyed) return;
+  const body = errorBody(style, error);
+  response.writeHead(error.status, {
+    "content-type": "application/json",
+    "content-length": Buffer.byteLength(body),
+    ...(error.status === 503 && { "retry-after": "1" }),
+  });
+  response.end(body);
+}

@@ -1,0 +1,130 @@
+// The workers as the gateway knows them: their transport, and whether and with which models they answer.
+
+import type { Router } from "../routing/router.js";
+import type { Worker } from "../routing/worker.js";
+import { Upstream } from "./upstream.js";
+
+/** An entry of `GET /v1/models`. */
+export interface ModelEntry {
+  readonly id: string;
+  readonly [key: string]: unknown;
+}
+
+/** Hears of a worker that begins or ceases to answer. */
+export type FleetListener = (worker: Worker, eligible: boolean, reason: string) => void;
+
+const MAX_MODEL_LENGTH = 256;
+
+class Member {
+  readonly upstream: Upstream;
+  /** Whether its models are in the config; if not they are what it answers. */
+  readonly fixedModels: boolean;
+  /** What it last listed. */
+  listed: readonly ModelEntry[] = [];
+  /** Whether it answered ever. */
+  known = false;
+  asking: Promise<void> | null = null;
+
+  constructor(readonly worker: Worker) {
+    if (worker.url === undefined) throw new TypeError(`worker "${worker.id}" has no url`);
+    this.upstream = new Upstream(worker.url);
+    this.fixedModels = worker.models.length > 0;
+  }
+}
+
+/** Asks every worker for its models, at the start and at intervals; one that does not answer is not eligible. */
+export class Fleet {
+  readonly #router: Router;
+  readonly #intervalMs: number;
+  readonly #listener: FleetListener;
+  readonly #members = new Map<Worker, Member>();
+  #timer: NodeJS.Timeout | undefined;
+  #stopped = false;
+
+  /** Takes the router's workers; each must have a `url`, and models only where they are fixed. */
+  constructor(router: Router, intervalMs: number, listener: FleetListener) {
+    this.#router = router;
+    this.#intervalMs = intervalMs;
+    this.#listener = listener;
+    for (const worker of router.workers) this.#members.set(worker, new Member(worker));
+  }
+
+  /** Asks all workers once, then goes on at intervals until `stop`. Resolves when all have answered or failed to. */
+  async start(): Promise<void> {
+    this.#timer = setInterval(() => void this.#askAll(), this.#intervalMs);
+    await this.#askAll();
+  }
+
+  /** Stops asking and cuts all connections. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    clearInterval(this.#timer);
+    await Promise.all([...this.#members.values()].map(({ upstream }) => upstream.destroy()));
+  }
+
+  /** The transport to a worker. */
+  upstream(worker: Worker): Upstream {
+    return this.#members.get(worker)!.upstream;
+  }
+
+  /** Asks a worker now, because a request to it failed. */
+  suspect(worker: Worker): void {
+    void this.#ask(this.#members.get(worker)!);
+  }
+
+  /** Whether some worker's models are not known yet. */
+  get incomplete(): boolean {
+    return [...this.#members.values()].some(({ known, fixedModels }) => !known && !fixedModels);
+  }
+
+  /** All models, each once, as the first worker that lists it describes it. */
+  models(): ModelEntry[] {
+    const models = new Map<string, ModelEntry>();
+    for (const { worker, listed } of this.#members.values()) {
+      for (const id of worker.models) {
+        const entry = listed.find((candidate) => candidate.id === id);
+        if (!models.has(id)) models.set(id, entry ?? { id, object: "model", created: 0, owned_by: "hawser" });
+      }
+    }
+    return [...models.values()];
+  }
+
+  async #askAll(): Promise<void> {
+    await Promise.all([...this.#members.values()].map((member) => this.#ask(member)));
+  }
+
+  #ask(member: Member): Promise<void> {
+    member.asking ??= this.#refresh(member).finally(() => {
+      member.asking = null;
+    });
+    return member.asking;
+  }
+
+  async #refresh(member: Member): Promise<void> {
+    const { worker, upstream } = member;
+    try {
+      const listed = (await upstream.listModels(this.#intervalMs)).filter(isModelEntry);
+      member.listed = listed;
+      member.known = true;
+      if (!member.fixedModels)
+        this.#router.setModels(
+          worker,
+          listed.map(({ id }) => id),
+        );
+      this.#mark(worker, true, "answers");
+    } catch (error) {
+      this.#mark(worker, false, (error as Error).message);
+    }
+  }
+
+  #mark(worker: Worker, eligible: boolean, reason: string): void {
+    if (this.#stopped || worker.eligible === eligible) return;
+    worker.eligible = eligible;
+    this.#listener(worker, eligible, reason);
+  }
+}
+
+function isModelEntry(entry: unknown): entry is ModelEntry {
+  const id = (entry as { id?: unknown } | null)?.id;
+  return typeof id === "string" && id.length > 0 && id.length <= MAX_MODEL_LENGTH && !id.includes("\0");
+}

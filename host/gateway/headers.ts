@@ -1,0 +1,65 @@
+// Which headers pass the gateway, in either direction. Case, order and duplicates are kept.
+
+/** Meant for one connection only (RFC 9110, 7.6.1). */
+const HOP_BY_HOP = [
+  "connection",
+  "keep-alive",
+  "proxy-authenticate",
+  "proxy-authorization",
+  "proxy-connection",
+  "te",
+  "trailer",
+  "transfer-encoding",
+  "upgrade",
+];
+
+/** Not forwarded to a worker: hop-by-hop, what the transport sets itself, and the client's credentials. */
+const REQUEST_DROPPED: ReadonlySet<string> = new Set([
+  ...HOP_BY_HOP,
+  "host",
+  "content-length",
+  "expect",
+  "authorization",
+  "x-api-key",
+  "cookie",
+]);
+
+const RESPONSE_DROPPED: ReadonlySet<string> = new Set(HOP_BY_HOP);
+
+/** Headers of the gateway's own: a worker cannot set them, a client's are not forwarded. */
+const OWN_PREFIX = "x-hawser-";
+
+/** The request headers for a worker, from Node's flat list of names and values. */
+export function requestHeaders(raw: readonly string[]): string[] {
+  return passed(raw, REQUEST_DROPPED);
+}
+
+/** The response headers for the client, from undici's flat list of names and values. */
+export function responseHeaders(raw: readonly (Buffer | string)[]): string[] {
+  return passed(
+    raw.map((text) => (typeof text === "string" ? text : text.toString("latin1"))),
+    RESPONSE_DROPPED,
+  );
+}
+
+function passed(raw: readonly string[], dropped: ReadonlySet<string>): string[] {
+  const nominated = nominatedByConnection(raw);
+  const kept: string[] = [];
+  for (let i = 0; i + 1 < raw.length; i += 2) {
+    const name = raw[i]!.toLowerCase();
+    if (dropped.has(name) || name.startsWith(OWN_PREFIX) || nominated?.has(name)) continue;
+    kept.push(raw[i]!, raw[i + 1]!);
+  }
+  return kept;
+}
+
+/** Names that a Connection header declares to be for this connection only. */
+function nominatedByConnection(raw: readonly string[]): Set<string> | null {
+  let names: Set<string> | null = null;
+  for (let i = 0; i + 1 < raw.length; i += 2) {
+    if (raw[i]!.length !== 10 || raw[i]!.toLowerCase() !== "connection") continue;
+    names ??= new Set();
+    for (const name of raw[i + 1]!.toLowerCase().split(",")) names.add(name.trim());
+  }
+  return names;
+}

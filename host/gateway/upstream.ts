@@ -1,0 +1,74 @@
+// The transport to one worker: a connection pool with the settings that a streaming proxy needs.
+
+import { type Dispatcher, Pool } from "undici";
+
+/** Starts a POST to the worker; `handler` hears what becomes of it. */
+export type Dispatch = (
+  path: string,
+  headers: string[],
+  body: Buffer,
+  handler: Dispatcher.DispatchHandler,
+) => void;
+
+const CONNECT_TIMEOUT_MS = 2_000;
+/** Below the 5 s after which engines close an idle connection. */
+const KEEP_ALIVE_MS = 4_000;
+/** Largest answer to `GET /v1/models` that is read, in bytes. */
+const MAX_MODELS_BYTES = 1_048_576;
+
+/** One worker's connections. */
+export class Upstream {
+  readonly #pool: Pool;
+  readonly #basePath: string;
+
+  /** `url` may have a path, which is put before that of every request. */
+  constructor(url: string) {
+    const { origin, pathname } = new URL(url);
+    this.#basePath = pathname.replace(/\/+$/, "");
+    // No limit on connections: it would have to be above the number of streams. No timeouts but for connecting: a first
+    // token may take half an hour.
+    this.#pool = new Pool(origin, {
+      pipelining: 1,
+      headersTimeout: 0,
+      bodyTimeout: 0,
+      keepAliveTimeout: KEEP_ALIVE_MS,
+      keepAliveMaxTimeout: KEEP_ALIVE_MS,
+      connect: { timeout: CONNECT_TIMEOUT_MS },
+    });
+  }
+
+  /** Sends a request. */
+  dispatch(path: string, headers: string[], body: Buffer, handler: Dispatcher.DispatchHandler): void {
+    this.#pool.dispatch({ method: "POST", path: this.#basePath + path, headers, body }, handler);
+  }
+
+  /**
+   * The worker's answer to `GET /v1/models`: the entries of its list. Rejects where it does not answer within `timeoutMs`
+   * milliseconds, or not with such a list.
+   */
+  async listModels(timeoutMs: number): Promise<readonly unknown[]> {
+    const { statusCode, body } = await this.#pool.request({
+      method: "GET",
+      path: `${this.#basePath}/v1/models`,
+      signal: AbortSignal.timeout(timeoutMs),
+    });
+    const chunks: Buffer[] = [];
+    let size = 0;
+    for await (const chunk of body) {
+      size += chunk.length;
+      if (size > MAX_MODELS_BYTES)
+        throw new Error(`its list of models has more than ${MAX_MODELS_BYTES} bytes`);
+      chunks.push(chunk);
+    }
+    if (statusCode !== 200) throw new Error(`it answered GET /v1/models with status ${statusCode}`);
+    const list: unknown = JSON.parse(Buffer.concat(chunks).toString());
+    const data = (list as { data?: unknown } | null)?.data;
+    if (!Array.isArray(data)) throw new Error("its answer to GET /v1/models has no list `data`");
+    return data;
+  }
+
+  /** Cuts all connections. */
+  async destroy(): Promise<void> {
+    await this.#pool.destroy();
+  }
+}

@@ -1,0 +1,59 @@
+// The library's front door: routing without a gateway. A program brings its own HTTP client and clock-bound world.
+
+import { randomInt } from "node:crypto";
+import type { PolicyFile } from "./policy/catalog.js";
+import { PolicyError } from "./policy/load.js";
+import { resolveParameters } from "./policy/parameters.js";
+import { Router, type SessionOptions } from "./routing/router.js";
+import type { WorkerOptions } from "./routing/worker.js";
+
+export type { Failure } from "./abi/reasons.js";
+export type { PolicyFile } from "./policy/catalog.js";
+export { PolicyStartError } from "./policy/live.js";
+export { loadPolicy, PolicyError } from "./policy/load.js";
+export type { Manifest } from "./policy/manifest.js";
+export type { Lease } from "./routing/lease.js";
+export {
+  type AcquireRequest,
+  MAX_KEY_LENGTH,
+  NoWorkerError,
+  type Router,
+  type RouterStatus,
+  SessionKeyError,
+  type SessionOptions,
+} from "./routing/router.js";
+export type { Worker, WorkerOptions } from "./routing/worker.js";
+
+export interface CreateRouterOptions {
+  /** From `loadPolicy`. */
+  readonly policy: PolicyFile;
+  /** Parameters by name, as a config file has them; those left out take their defaults. */
+  readonly parameters?: Record<string, unknown>;
+  /** The name under which leases and status show the policy; default its type. */
+  readonly name?: string;
+  readonly workers?: readonly WorkerOptions[];
+  readonly session?: SessionOptions;
+  /** Monotonic milliseconds; default `performance.now`. */
+  readonly clock?: () => number;
+  /** Starts the generator of the random bits that policies see; any safe integer, default a random one. */
+  readonly seed?: number;
+}
+
+/**
+ * Builds a router. Throws a PolicyError for parameters that the policy does not take, a PolicyStartError where it does
+ * not start, a RangeError for a worker id used twice.
+ */
+export function createRouter(options: CreateRouterOptions): Router {
+  const { policy, workers, session } = options;
+  const { values, mistakes } = resolveParameters(policy.manifest.parameters, options.parameters);
+  if (mistakes.length > 0) {
+    throw new PolicyError(mistakes.map(({ message }) => `${policy.manifest.type}: ${message}`).join("\n"));
+  }
+  return new Router({
+    instance: { name: options.name ?? policy.manifest.type, policy, parameters: values },
+    ...(workers && { workers }),
+    ...(session && { session }),
+    clock: options.clock ?? (() => performance.now()),
+    seed: options.seed ?? randomInt(2 ** 47),
+  });
+}

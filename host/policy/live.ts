@@ -1,0 +1,222 @@
+// A policy at work: one instance of its module, the frame in its memory, and the check of every answer.
+
+import { Frame, WORD } from "../abi/frame.js";
+import { FAILURES, type Failure, LAST_SHARED_REASON, REASON_NAMES, ROW_MASK } from "../abi/reasons.js";
+import type { Candidates } from "./candidates.js";
+import type { PolicyFile } from "./catalog.js";
+
+/** What changes with every decision: the header fields that a router fills. One object, used again and again. */
+export class Turn {
+  /** Monotonic milliseconds. */
+  now = 0;
+  /** 64 random bits as two signed words. */
+  seedLow = 0;
+  seedHigh = 0;
+  /** 64-bit hash of the scoped session key as two signed words; both 0 without a key. */
+  sessionLow = 0;
+  sessionHigh = 0;
+  /** Requests of the binding in flight on the bound worker. */
+  sessionRequests = 0;
+}
+
+/** A module that cannot be started, as one sentence. */
+export class PolicyStartError extends Error {
+  override readonly name = "PolicyStartError";
+}
+
+/** Answers of a policy that were not used, by kind. */
+export class FailureCounts {
+  readonly #counts = new Uint32Array(FAILURES.length);
+
+  /** Counts one failure; `kind` is an index into `FAILURES`. */
+  add(kind: number): void {
+    this.#counts[kind]!++;
+  }
+
+  /** The counts; kinds that never happened are left out. */
+  byKind(): Partial<Record<Failure, number>> {
+    const counted = FAILURES.map((kind, index) => [kind, this.#counts[index]!] as const);
+    return Object.fromEntries(counted.filter(([, count]) => count > 0));
+  }
+}
+
+type Select = (n: number, bound: number) => number;
+
+const NO_FAILURE = -1;
+const TRAP = FAILURES.indexOf("trap");
+const BAD_ROW = FAILURES.indexOf("bad_row");
+const NOT_ELIGIBLE = FAILURES.indexOf("not_eligible");
+const BAD_REASON = FAILURES.indexOf("bad_reason");
+const NO_CHOICE = FAILURES.indexOf("no_choice");
+
+/**
+ * One policy instance, deciding over one set of candidates. A decision is left in `row`, `reason` and `failure`
+ * rather than returned, so that deciding allocates nothing.
+ */
+export class LivePolicy {
+  /** The chosen row of the last decision, -1 where none was eligible. */
+  row = -1;
+  /** Whether the last decision was the host's built-in rule, because the policy failed or no row was eligible. */
+  fallback = false;
+  readonly readsSeed: boolean;
+  readonly readsSession: boolean;
+  readonly readsSessionRequests: boolean;
+  readonly #readsNow: boolean;
+  readonly #policy: Pick<PolicyFile, "manifest" | "admitted">;
+  readonly #parameters: Float64Array;
+  readonly #candidates: Candidates;
+  readonly #failures: FailureCounts;
+  readonly #ownReasons: ReadonlyMap<number, string>;
+  #reason = 0;
+  #failure = NO_FAILURE;
+  #select: Select = unavailable;
+  #words: Uint32Array = new Uint32Array(0);
+  #now: Float64Array = new Float64Array(0);
+
+  /**
+   * Starts an instance for `candidates` and shows it their rows. `parameters` are values in manifest order.
+   * Throws a PolicyStartError where the module traps in its start or refuses the capacity.
+   */
+  constructor(
+    policy: Pick<PolicyFile, "manifest" | "admitted">,
+    parameters: Float64Array,
+    candidates: Candidates,
+    failures = new FailureCounts(),
+  ) {
+    const { reads, reasons } = policy.manifest;
+    this.#policy = policy;
+    this.#parameters = parameters;
+    this.#candidates = candidates;
+    this.#failures = failures;
+    this.#ownReasons = reasons;
+    this.#readsNow = reads.includes("now");
+    this.readsSeed = reads.includes("seed");
+    this.readsSession = reads.includes("session");
+    this.readsSessionRequests = reads.includes("session_requests");
+    this.#start();
+  }
+
+  /** Name of the last decision's reason, or `fallback`, or `none`. */
+  get reason(): string {
+    if (this.row < 0) return "none";
+    if (this.fallback) return "fallback";
+    return REASON_NAMES[this.#reason] ?? this.#ownReasons.get(this.#reason)!;
+  }
+
+  /** Why the last decision was a fallback. */
+  get failure(): Failure | undefined {
+    return FAILURES[this.#failure];
+  }
+
+  /**
+   * Chooses a row for one request. `bound` is the row its session is bound to, -1 for none. Never throws: where the
+   * policy fails, the built-in least-loaded rule answers in its place.
+   */
+  decide(turn: Turn, bound: number): void {
+    const candidates = this.#candidates;
+    this.#failure = NO_FAILURE;
+    if (candidates.eligibleCount === 0) {
+      this.row = -1;
+      this.fallback = true;
+      return;
+    }
+    this.#writeHeader(turn);
+    let answer: number;
+    try {
+      answer = this.#select(candidates.n, bound);
+    } catch {
+      this.#fail(TRAP);
+      this.#restart();
+      return;
+    }
+    const row = answer & ROW_MASK;
+    const reason = answer >> 16;
+    if (answer < 0) this.#fail(NO_CHOICE);
+    else if (row >= candidates.n) this.#fail(BAD_ROW);
+    else if (candidates.truth.eligible[row] === 0) this.#fail(NOT_ELIGIBLE);
+    else if (reason > LAST_SHARED_REASON && !this.#ownReasons.has(reason)) this.#fail(BAD_REASON);
+    else {
+      this.row = row;
+      this.#reason = reason;
+      this.fallback = false;
+    }
+  }
+
+  /** Writes header words from `offset / 4` on: for fields that a router does not fill. */
+  writeWords(index: number, values: readonly number[]): void {
+    this.#words.set(values, index);
+  }
+
+  #writeHeader(turn: Turn): void {
+    const words = this.#words;
+    if (this.#readsNow) this.#now[0] = turn.now;
+    if (this.readsSeed) {
+      words[WORD.seed] = turn.seedLow;
+      words[WORD.seed + 1] = turn.seedHigh;
+    }
+    if (this.readsSession) {
+      words[WORD.session] = turn.sessionLow;
+      words[WORD.session + 1] = turn.sessionHigh;
+    }
+    if (this.readsSessionRequests) words[WORD.session_requests] = turn.sessionRequests;
+  }
+
+  #fail(kind: number): void {
+    this.#failures.add(kind);
+    this.#failure = kind;
+    this.row = this.#candidates.leastLoaded();
+    this.fallback = true;
+  }
+
+  /** A trapped instance is never called again: its shadow stack is displaced and its state half-written. */
+  #restart(): void {
+    try {
+      this.#start();
+    } catch {
+      this.#select = unavailable;
+    }
+  }
+
+  #start(): void {
+    const { capacity } = this.#candidates;
+    const exports = instantiate(this.#policy.admitted.module);
+    const frame = openFrame(exports, capacity);
+    frame.params.set(this.#parameters);
+    this.#words = frame.words;
+    this.#now = frame.now;
+    this.#candidates.mirrorTo(frame, this.#policy.manifest.reads);
+    this.#select = exports.select as Select;
+  }
+}
+
+function unavailable(): never {
+  throw new PolicyStartError("the policy could not be started again");
+}
+
+function instantiate(module: WebAssembly.Module): WebAssembly.Exports {
+  try {
+    return new WebAssembly.Instance(module).exports;
+  } catch (error) {
+    throw new PolicyStartError(`the module cannot be instantiated: ${(error as Error).message}`);
+  }
+}
+
+function openFrame(exports: WebAssembly.Exports, capacity: number): Frame {
+  const address = callInit(exports.init as (capacity: number) => number, capacity);
+  if (address < 0)
+    throw new PolicyStartError(`init refuses a capacity of ${capacity}: it answers ${address}`);
+  const { buffer } = exports.memory as WebAssembly.Memory;
+  try {
+    return new Frame(buffer, address, capacity);
+  } catch (error) {
+    throw new PolicyStartError(`init answers a bad address: ${(error as Error).message}`);
+  }
+}
+
+function callInit(init: (capacity: number) => number, capacity: number): number {
+  try {
+    return init(capacity);
+  } catch (error) {
+    throw new PolicyStartError(`init traps: ${(error as Error).message}`);
+  }
+}

@@ -1,0 +1,97 @@
+// One policy on disk: a manifest and its module, which is read and compiled when it is first asked for.
+import { readFileSync } from "node:fs";
+import { basename } from "node:path";
+import { isDeepStrictEqual } from "node:util";
+import { AdmissionError, type Admitted, admit } from "../sandbox/admit.js";
+import type { Mistake, Position } from "../yaml/mistake.js";
+import { causeOf } from "../yaml/read.js";
+import { type Manifest, parseManifestJson } from "./manifest.js";
+
+/** A module that cannot be used; `mistakes` say why. */
+export class PolicyFileError extends Error {
+  override readonly name = "PolicyFileError";
+
+  constructor(readonly mistakes: readonly Mistake[]) {
+    super(mistakes.map(({ message }) => message).join("; "));
+  }
+}
+
+/** A policy that can be named in a config: what its manifest says, and the module that decides. */
+export class PolicyFile {
+  private outcome: Admitted | readonly Mistake[] | undefined;
+
+  /**
+   * `file` holds the manifest: a YAML file, or the module itself. Mistakes about the module are reported at
+   * `place` in `file`. `admitted` is given where the module had to be read for its manifest.
+   */
+  constructor(
+    readonly manifest: Manifest,
+    readonly file: string,
+    readonly modulePath: string,
+    private readonly place: Position,
+    admitted?: Admitted,
+  ) {
+    this.outcome = admitted;
+  }
+
+  /** The compiled module. Throws a PolicyFileError where `check()` has something to say. */
+  get admitted(): Admitted {
+    const outcome = this.load();
+    if ("module" in outcome) return outcome;
+    throw new PolicyFileError(outcome);
+  }
+
+  /** What is wrong with the module: missing, malformed, or carrying a manifest that disagrees with this one. */
+  check(): readonly Mistake[] {
+    const outcome = this.load();
+    return "module" in outcome ? [] : outcome;
+  }
+
+  private load(): Admitted | readonly Mistake[] {
+    this.outcome ??= this.read();
+    return this.outcome;
+  }
+
+  private read(): Admitted | readonly Mistake[] {
+    const admitted = admitFile(this.modulePath);
+    if (typeof admitted === "string")
+      return [this.mistake(`cannot use the module ${this.modulePath}: ${admitted}`)];
+    if (admitted.manifestJson === null) return admitted;
+    const embedded = parseManifestJson(admitted.manifestJson, this.modulePath);
+    if (!embedded.manifest) return embedded.mistakes;
+    const key = firstDifference(this.manifest, embedded.manifest);
+    if (key === undefined) return admitted;
+    const inside = `the manifest inside ${basename(this.modulePath)}`;
+    return [this.mistake(`this manifest and ${inside} disagree about "${key}", they must say the same`)];
+  }
+
+  private mistake(message: string): Mistake {
+    return { file: this.file, ...this.place, message };
+  }
+}
+
+/** Reads and admits a module; a string says why it cannot be used. */
+export function admitFile(path: string): Admitted | string {
+  let bytes: Uint8Array;
+  try {
+    bytes = readFileSync(path);
+  } catch (error) {
+    return causeOf(error);
+  }
+  try {
+    return admit(bytes);
+  } catch (error) {
+    if (error instanceof AdmissionError) return error.message;
+    throw error;
+  }
+}
+
+function firstDifference(outer: Manifest, inner: Manifest): string | undefined {
+  const [left, right] = [comparable(outer), comparable(inner)];
+  return Object.keys(left).find((key) => !isDeepStrictEqual(left[key], right[key]));
+}
+
+/** A module may leave out its own name, and the lines of its examples are nothing to compare. */
+function comparable({ module: _, examples, ...rest }: Manifest): Record<string, unknown> {
+  return { ...rest, examples: examples.map(({ line: _line, ...example }) => example) };
+}

@@ -1,0 +1,85 @@
+// A gateway in this process over upstreams that a test writes itself, all on real sockets.
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { pino } from "pino";
+import { onTestFinished } from "vitest";
+import { createGateway } from "../../host/gateway/server.js";
+import { createRouter, loadPolicy, type Router } from "../../host/index.js";
+
+/** What an upstream of a test does with a POST, its body read. */
+export type Answer = (request: IncomingMessage, response: ServerResponse, body: Buffer) => void;
+
+export interface Upstream {
+  readonly url: string;
+  readonly server: Server;
+}
+
+/** Starts an upstream that lists the model `m` and answers every POST with `answer`. */
+export async function upstream(answer: Answer, port = 0): Promise<Upstream> {
+  const server = createServer((request, response) => {
+    if (request.method === "GET") {
+      response.end(
+        JSON.stringify({ object: "list", data: [{ id: "m", object: "model", owned_by: "test" }] }),
+      );
+      return;
+    }
+    const chunks: Buffer[] = [];
+    request.on("data", (chunk) => chunks.push(chunk));
+    request.on("end", () => answer(request, response, Buffer.concat(chunks)));
+  });
+  await new Promise<void>((resolve) => server.listen(port, "127.0.0.1", resolve));
+  onTestFinished(() => stop(server));
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, server };
+}
+
+/** Stops an upstream and cuts its connections; does nothing for one that is stopped. */
+export function stop(server: Server): Promise<void> {
+  return new Promise((resolve) => {
+    server.close(() => resolve());
+    server.closeAllConnections();
+  });
+}
+
+export interface RunningGateway {
+  readonly url: string;
+  readonly router: Router;
+  /** What it logged, a line each. */
+  readonly log: string[];
+}
+
+export interface GatewayFixture {
+  readonly urls: readonly string[];
+  readonly policy?: string;
+  readonly models?: readonly string[];
+  readonly bodyLimit?: number;
+  readonly pollIntervalMs?: number;
+}
+
+/** Starts a gateway over workers w0, w1 ... at `urls`. */
+export async function gateway(options: GatewayFixture): Promise<RunningGateway> {
+  const { urls, policy = "sticky", models = [], bodyLimit, pollIntervalMs } = options;
+  const router = createRouter({
+    policy: loadPolicy(policy),
+    workers: urls.map((url, i) => ({ id: `w${i}`, url, models, eligible: false })),
+  });
+  const log: string[] = [];
+  const running = createGateway({
+    router,
+    log: pino({ level: "info" }, { write: (line: string) => void log.push(line) }),
+    ...(bodyLimit !== undefined && { bodyLimit }),
+    ...(pollIntervalMs !== undefined && { pollIntervalMs }),
+  });
+  const url = await running.listen("127.0.0.1", 0);
+  onTestFinished(() => running.close());
+  return { url, router, log };
+}
+
+/** Resolves when `holds` does; for what another socket will make true in its own time. */
+export async function until(holds: () => boolean): Promise<void> {
+  while (!holds()) await new Promise((resolve) => setTimeout(resolve, 5));
+}
+
+/** Requests in flight over all workers. */
+export function inFlight(router: Router): number {
+  return router.status().workers.reduce((sum, { active_requests }) => sum + active_requests, 0);
+}
