@@ -123,7 +123,8 @@ export class LivePolicy {
     this.#writeHeader(turn);
     let answer: number;
     try {
-      answer = this.#select(candidates.n, bound);
+      // Throws, too, where a module answers an i64.
+      answer = this.#select(candidates.n, bound) | 0;
     } catch {
       this.#fail(TRAP);
       this.#restart();

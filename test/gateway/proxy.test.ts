@@ -9,7 +9,7 @@ const CHAT = "/v1/chat/completions";
 const ask = { model: "m", messages: [] };
 
 describe("what passes", () => {
-  it("forwards the body byte for byte, the query and the session headers, not the credentials", async () => {
+  it("forwards the body byte for byte, the query and the session headers, not the credentials (F1)", async () => {
     const seen: { request: IncomingMessage; body: Buffer }[] = [];
     const worker = await upstream((request, response, body) => {
       seen.push({ request, body });

@@ -57,16 +57,18 @@ describe("rendezvous", () => {
     expect(order(key, 4)).toEqual(expected);
   });
 
-  it("moves only the sessions of a lost worker", () => {
+  it("moves only the sessions of a lost worker, and spreads them (C18)", () => {
     const rows = Array.from({ length: 8 }, (_, row) => mixWorker(row * 7919));
     const all = new Uint8Array(8).fill(1);
     const less = Uint8Array.from(all, (flag, row) => (row === 3 ? 0 : flag));
+    const heirs = new Set<number>();
     for (let key = 0; key < 500; key++) {
       const before = rendezvous(rows, all, key, key * 31);
       const after = rendezvous(rows, less, key, key * 31);
       if (before !== 3) expect(after).toBe(before);
-      else expect(after).not.toBe(3);
+      else heirs.add(after);
     }
+    expect([...heirs].sort()).toEqual([0, 1, 2, 4, 5, 6, 7]);
   });
 
   it("answers -1 where no row is eligible", () => {

@@ -24,7 +24,7 @@ describe("counting requests in flight", () => {
     expect(loads()).toEqual({ w0: 0, w1: 0, w2: 0 });
   });
 
-  it("shows the policy every change at once", () => {
+  it("shows the policy every change at once (A15)", () => {
     const { router, loads } = fixture({ policy: "least-loaded" });
     for (let i = 0; i < 9; i++) router.acquire({});
     expect(loads()).toEqual({ w0: 3, w1: 3, w2: 3 });
@@ -113,7 +113,7 @@ describe("bindings", () => {
     expect(router.acquire({ key: "s" })).toMatchObject({ reason: "place", worker: { id: "w1" } });
   });
 
-  it("moves only by an accepted request", () => {
+  it("moves only by an accepted request (G15)", () => {
     const { router, worker } = fixture({ ...guard, parameters: { max_active_requests: 0, move_margin: 1 } });
     const first = router.acquire({ key: "s" });
     first.commit();
@@ -250,7 +250,7 @@ describe("bindings", () => {
     expect(self.router.status().bindings).toBe(0);
   });
 
-  it("evicts the longest unused binding at the cap", () => {
+  it("evicts the longest unused binding at the cap (E3)", () => {
     const self = fixture({ session: { maxBindings: 2 } });
     const turn = (key: string) => {
       self.time++;

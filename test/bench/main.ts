@@ -1,0 +1,24 @@
+// `npm run bench [decision|gateway]`: prints tables of what a decision and a request cost on this machine.
+// `--quick` runs everything for a moment, to show that it runs.
+
+import { Command } from "commander";
+import { benchDecision } from "./decision.js";
+import { benchGateway } from "./gateway.js";
+
+const PARTS: Readonly<Record<string, (quick: boolean) => Promise<void>>> = {
+  decision: benchDecision,
+  gateway: benchGateway,
+};
+
+const command = new Command("bench")
+  .argument("[part]", `one of ${Object.keys(PARTS).join(", ")}; both unless named`)
+  .option("--quick", "a moment of everything, for tests: the figures mean nothing", false)
+  .action(async (part: string | undefined, { quick }: { quick: boolean }) => {
+    if (part !== undefined && !(part in PARTS)) {
+      command.error(`error: there is no part "${part}", known are ${Object.keys(PARTS).join(", ")}`);
+    }
+    for (const [name, run] of Object.entries(PARTS))
+      if (part === undefined || part === name) await run(quick);
+  });
+
+await command.parseAsync();

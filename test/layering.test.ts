@@ -1,0 +1,66 @@
+// The arrows between the rooms of host/ point one way.
+import { readdirSync, readFileSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { describe, expect, it } from "vitest";
+
+const HOST = fileURLToPath(new URL("../host", import.meta.url));
+
+/** What each room may import of ours. */
+const ALLOWED: Readonly<Record<string, readonly string[]>> = {
+  abi: [],
+  yaml: [],
+  sandbox: [],
+  session: [],
+  worker: [],
+  policy: ["abi", "sandbox", "yaml"],
+  routing: ["abi", "policy"],
+  config: ["abi", "policy", "yaml"],
+  gateway: ["session", "routing"],
+  cli: ["abi", "config", "gateway", "policy", "routing", "worker", "yaml"],
+};
+
+interface Import {
+  readonly file: string;
+  readonly target: string;
+}
+
+function importsOf(room: string): Import[] {
+  const files = readdirSync(join(HOST, room), { recursive: true, encoding: "utf8" }).filter((name) =>
+    name.endsWith(".ts"),
+  );
+  return files.flatMap((file) => {
+    const text = readFileSync(join(HOST, room, file), "utf8");
+    const targets = [...text.matchAll(/(?:from|import)\s*\(?\s*"([^"]+)"/g)].map(([, target]) => target!);
+    return targets.map((target) => ({ file: `${room}/${file}`, target }));
+  });
+}
+
+const rooms = readdirSync(HOST).filter((name) => statSync(join(HOST, name)).isDirectory());
+
+describe("the rooms of host/", () => {
+  it("are all known here", () => {
+    expect(rooms.sort()).toEqual(Object.keys(ALLOWED).sort());
+  });
+
+  it.each(rooms)("%s imports only what it may", (room) => {
+    const ours = importsOf(room).filter(({ target }) => target.startsWith("../"));
+    const wrong = ours.filter(({ target }) => !ALLOWED[room]!.includes(target.split("/")[1]!));
+    expect(wrong).toEqual([]);
+    if (ALLOWED[room]!.length > 0) expect(ours.length).toBeGreaterThan(0);
+  });
+
+  it("routing knows no network, no file, no YAML and no clock", () => {
+    const foreign = importsOf("routing").filter(({ target }) => !target.startsWith("."));
+    expect(foreign.map(({ target }) => target)).toEqual(["node:crypto"]);
+    for (const file of readdirSync(join(HOST, "routing"))) {
+      expect(readFileSync(join(HOST, "routing", file), "utf8")).not.toMatch(
+        /\b(Date|performance|Math\.random|setTimeout)\b/,
+      );
+    }
+  });
+
+  it("sandbox knows bytes alone", () => {
+    expect(importsOf("sandbox")).toEqual([]);
+  });
+});
