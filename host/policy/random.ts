@@ -11,7 +11,7 @@ export class SeedGenerator {
 
   /** Any safe integer; the same seed gives the same draws. */
   constructor(seed: number) {
-    let state = (seed ^ Math.imul(Math.floor(seed / 2 ** 32), 0x85ebca6b)) | 0;
+    let state = seed | 0;
     // SplitMix32: spreads neighbouring seeds, and never yields the forbidden all-zero state.
     const word = (): number => {
       state = (state + 0x9e3779b9) | 0;
@@ -22,6 +22,8 @@ export class SeedGenerator {
     };
     this.#a = word();
     this.#b = word();
+    // What of the seed lies above 32 bits tells apart the streams of seeds that share the lower ones.
+    state ^= Math.floor(seed / 2 ** 32);
     this.#c = word();
     this.#d = word();
   }

@@ -1,19 +1,7 @@
-import { spawnSync } from "node:child_process";
 import { expect, test } from "vitest";
 import { directoryOf } from "../fixtures/directory.js";
 import { encodeModule } from "../fixtures/wasm.js";
-
-const ROOT = new URL("../..", import.meta.url).pathname;
-const TSX = import.meta.resolve("tsx");
-
-function hawser(directory: string, ...args: string[]) {
-  const command = ["--import", TSX, `${ROOT}host/cli/main.ts`, ...args];
-  const { status, stdout, stderr } = spawnSync(process.execPath, command, {
-    cwd: directory,
-    encoding: "utf8",
-  });
-  return { status, stdout, stderr };
-}
+import { hawser } from "./hawser.js";
 
 const WORKERS = `workers:
   - { id: a, url: http://127.0.0.1:9001 }
@@ -25,7 +13,7 @@ test("a good config is one line on stdout", () => {
   const directory = directoryOf({
     "hawser.yaml": `${WORKERS}worker_selection:\n  aggregated: guard\n${GUARD}`,
   });
-  expect(hawser(directory, "check", "hawser.yaml")).toEqual({
+  expect(hawser(directory, ["check", "hawser.yaml"])).toEqual({
     status: 0,
     stdout: "hawser.yaml: ok (2 workers, policy guard = soft-affinity-load-guard)\n",
     stderr: "",
@@ -34,7 +22,7 @@ test("a good config is one line on stdout", () => {
 
 test("without a file it checks ./hawser.yaml", () => {
   const directory = directoryOf({ "hawser.yaml": "workers: [{ id: a, url: http://127.0.0.1:9001 }]\n" });
-  expect(hawser(directory, "check")).toEqual({
+  expect(hawser(directory, ["check"])).toEqual({
     status: 0,
     stdout: "hawser.yaml: ok (1 worker, policy default = soft-affinity-load-guard)\n",
     stderr: "",
@@ -43,7 +31,7 @@ test("without a file it checks ./hawser.yaml", () => {
 
 test("a warning is told and leaves the exit code 0", () => {
   const directory = directoryOf({ "hawser.yaml": `${WORKERS}worker_selection:\n  decode: guard\n${GUARD}` });
-  expect(hawser(directory, "check", "hawser.yaml")).toEqual({
+  expect(hawser(directory, ["check", "hawser.yaml"])).toEqual({
     status: 0,
     stdout: "hawser.yaml: ok (2 workers, policy default = soft-affinity-load-guard)\n",
     stderr:
@@ -57,7 +45,7 @@ test("mistakes are one line each on stderr, and the exit code is 1", () => {
     "mine/own.yaml": "abi: 2\ntype: own\nversion: 1.0.0\nsummary: S.\nmodule: own.wasm\n",
     "mine/own.wasm": encodeModule(),
   });
-  const { status, stdout, stderr } = hawser(directory, "check", "hawser.yaml");
+  const { status, stdout, stderr } = hawser(directory, ["check", "hawser.yaml"]);
   expect({ status, stdout }).toEqual({ status: 1, stdout: "" });
   expect(stderr.replaceAll(`${directory}/`, "").split("\n")).toEqual([
     "hawser.yaml:5:17: session.ttl must be a duration above zero with its unit, such as 500ms, 30s, 30m or 2h, found 30",
@@ -68,7 +56,7 @@ test("mistakes are one line each on stderr, and the exit code is 1", () => {
 });
 
 test("a file that does not exist is a mistake at its first character", () => {
-  expect(hawser(directoryOf({}), "check", "none.yaml")).toEqual({
+  expect(hawser(directoryOf({}), ["check", "none.yaml"])).toEqual({
     status: 1,
     stdout: "",
     stderr: "none.yaml:1:1: cannot read the file: it does not exist\n",

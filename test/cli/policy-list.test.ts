@@ -1,27 +1,12 @@
-import { spawnSync } from "node:child_process";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { directoryOf } from "../fixtures/directory.js";
 import { encodeModule } from "../fixtures/wasm.js";
-
-const COMMAND = new URL("../../host/cli/policy-list.ts", import.meta.url).href;
-const SCRIPT = `
-  const { policyListCommand } = await import(${JSON.stringify(COMMAND)});
-  await policyListCommand().parseAsync(process.argv.slice(1), { from: "user" });
-`;
+import { hawser } from "./hawser.js";
 
 function list(...args: string[]) {
-  const command = [
-    "--import",
-    import.meta.resolve("tsx"),
-    "--input-type=module",
-    "-e",
-    SCRIPT,
-    "--",
-    ...args,
-  ];
-  const { status, stdout, stderr } = spawnSync(process.execPath, command, { encoding: "utf8" });
-  return { status, stdout, stderr };
+  return hawser(tmpdir(), ["policy", "list", ...args]);
 }
 
 const OWN = `abi: 1

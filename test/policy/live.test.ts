@@ -102,7 +102,7 @@ describe("an answer in order", () => {
   });
 });
 
-describe("an answer that cannot be used", () => {
+describe("an answer that cannot be used (G9)", () => {
   const cases: [failure: Failure, what: string, command: keyof typeof COMMAND, argument: number][] = [
     ["trap", "unreachable", "trap", 0],
     ["trap", "a load outside the memory", "outOfBounds", 0],
@@ -186,7 +186,7 @@ describe("the built-in rule", () => {
   });
 });
 
-describe("after a trap", () => {
+describe("after a trap (G3)", () => {
   test("a fresh instance decides: what the old one remembered is gone", () => {
     const stage = new Stage();
     const calls = () => numberTold(stage.tell("count").reason);
@@ -252,7 +252,7 @@ describe("what the module sees", () => {
     expect(flags).toEqual([1, 1, 1, ...new Array<number>(CAPACITY - 3).fill(0)]);
   });
 
-  const header = { now: [0, 8], seed: [8, 8], session_requests: [44, 4] } as const;
+  const offsets = { now: 0, seed: 8, session_requests: 44 };
   const bytes = {
     now: [...new Uint8Array(Float64Array.of(1234.5).buffer)],
     seed: [0xfe, 0xff, 0xff, 0xff, 0x04, 0x03, 0x02, 0x01],
@@ -262,7 +262,7 @@ describe("what the module sees", () => {
     const stage = new Stage([read]);
     Object.assign(stage.turn, { now: 1234.5, seedLow: -2, seedHigh: 0x01020304, sessionRequests: 12_345 });
     for (const name of ["now", "seed", "session_requests"] as const) {
-      const found = stage.peek(...header[name]);
+      const found = stage.peek(offsets[name], bytes[name].length);
       expect(found, name).toEqual(name === read ? bytes[name] : found.map(() => 0));
     }
   });
@@ -270,7 +270,9 @@ describe("what the module sees", () => {
   test("the session as two words, low first", () => {
     const stage = new Stage();
     const { offset } = FIELDS.find(({ name }) => name === "session")!;
-    expect(stage.peek(offset, 8)).toEqual([2, 0, 0, 0, 16, 0, 0, 0].map((byte, i) => (i === 4 ? 20 : byte)));
+    // Each byte is asked for by a session of its own: the command, and the offset of the byte.
+    const words = stage.peek(offset, 8);
+    expect(words).toEqual([COMMAND.peek, 0, 0, 0, offset + 4, 0, 0, 0]);
   });
 });
 

@@ -1,11 +1,10 @@
 // `hawser worker` as the process it is in production.
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, it } from "vitest";
+import { MAIN } from "../e2e/fleet.js";
 import { chat, metricsReach, post, scrape } from "./http.js";
 
-const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const TIMEOUT = 60_000;
 
 interface Cli {
@@ -17,8 +16,7 @@ interface Cli {
 const children: ChildProcess[] = [];
 
 function hawser(...args: string[]): Cli {
-  const command = ["--import", "tsx", "host/cli/main.ts", "worker", ...args];
-  const child = spawn(process.execPath, command, { cwd: ROOT, stdio: ["ignore", "pipe", "pipe"] });
+  const child = spawn(process.execPath, [MAIN, "worker", ...args], { stdio: ["ignore", "pipe", "pipe"] });
   children.push(child);
   const output = { stdout: "", stderr: "" };
   child.stdout.on("data", (chunk) => {
