@@ -59,63 +59,66 @@ export class Rules {
   readonly warnings: Mistake[] = [];
   readonly instances: InstanceConfig[] = [];
   selected: InstanceConfig | undefined;
-  private readonly root: Raw;
-  private readonly checked = new Set<PolicyFile>();
+  readonly #root: Raw;
+  readonly #checked = new Set<PolicyFile>();
 
-  constructor(private readonly document: SourceDocument) {
-    this.root = mapping(document.value);
+  readonly #document: SourceDocument;
+
+  constructor(document: SourceDocument) {
+    this.#document = document;
+    this.#root = mapping(document.value);
   }
 
   run(): void {
-    this.workers();
-    const { catalog, isComplete } = this.catalog();
-    const selection = mapping(this.root.worker_selection);
+    this.#workers();
+    const { catalog, isComplete } = this.#catalog();
+    const selection = mapping(this.#root.worker_selection);
     for (const [index, raw] of list(selection.instances).entries()) {
-      this.instance(["worker_selection", "instances", index], mapping(raw), catalog, isComplete);
+      this.#instance(["worker_selection", "instances", index], mapping(raw), catalog, isComplete);
     }
-    this.instanceNames(selection);
-    this.roles(selection, catalog);
+    this.#instanceNames(selection);
+    this.#roles(selection, catalog);
   }
 
-  private add(path: Path, where: Where, message: string, to = this.mistakes): void {
-    const { file } = this.document;
-    to.push({ file, ...this.document.positionOf(path, where), message });
+  #add(path: Path, where: Where, message: string, to = this.mistakes): void {
+    const { file } = this.#document;
+    to.push({ file, ...this.#document.positionOf(path, where), message });
   }
 
-  private workers(): void {
+  #workers(): void {
     const ids = new Map<string, Path>();
-    for (const [index, raw] of list(this.root.workers).entries()) {
+    for (const [index, raw] of list(this.#root.workers).entries()) {
       const { id, url, models } = mapping(raw);
       const path = ["workers", index];
-      this.unique([...path, "id"], id, ids);
+      this.#unique([...path, "id"], id, ids);
       const breach = typeof url === "string" ? urlBreach(url) : undefined;
-      if (breach) this.add([...path, "url"], "value", `${pathText([...path, "url"])} ${breach}`);
+      if (breach) this.#add([...path, "url"], "value", `${pathText([...path, "url"])} ${breach}`);
       const known = new Map<string, Path>();
-      for (const [i, model] of list(models).entries()) this.unique([...path, "models", i], model, known);
+      for (const [i, model] of list(models).entries()) this.#unique([...path, "models", i], model, known);
     }
   }
 
   /** `seen` holds where each name stands first. */
-  private unique(path: Path, name: unknown, seen: Map<string, Path>): void {
+  #unique(path: Path, name: unknown, seen: Map<string, Path>): void {
     if (typeof name !== "string") return;
     const first = seen.get(name);
     if (first === undefined) {
       seen.set(name, path);
       return;
     }
-    const { line } = this.document.positionOf(first, "value");
-    this.add(path, "value", `${pathText(path)} repeats ${quote(name)}, first at line ${line}`);
+    const { line } = this.#document.positionOf(first, "value");
+    this.#add(path, "value", `${pathText(path)} repeats ${quote(name)}, first at line ${line}`);
   }
 
   /** Complete: every directory could be searched, so that a type that is not found does not exist. */
-  private catalog(): { catalog: Catalog; isComplete: boolean } {
-    const paths = list(mapping(this.root.policies).path);
+  #catalog(): { catalog: Catalog; isComplete: boolean } {
+    const paths = list(mapping(this.#root.policies).path);
     const directories = paths.flatMap((directory, index) => {
       if (typeof directory !== "string" || directory === "") return [];
-      const path = resolve(dirname(this.document.file), directory);
+      const path = resolve(dirname(this.#document.file), directory);
       const breach = directoryBreach(path);
       if (breach === undefined) return [path];
-      this.add(
+      this.#add(
         ["policies", "path", index],
         "value",
         `policies.path[${index}]: cannot search ${quote(path)}: ${breach}`,
@@ -127,56 +130,51 @@ export class Rules {
     return { catalog, isComplete: directories.length === paths.length };
   }
 
-  private instance(path: Path, raw: Raw, catalog: Catalog, isComplete: boolean): void {
+  #instance(path: Path, raw: Raw, catalog: Catalog, isComplete: boolean): void {
     const { name, type, parameters } = raw;
     if (typeof type !== "string" || type === "") return;
     const policy = catalog.find(type);
     if (policy) {
-      this.policy(policy, path);
+      this.#policy(policy, path);
       const label = typeof name === "string" ? name : pathText(path);
-      if (parameters === undefined || isMapping(parameters)) this.resolve(path, label, policy, parameters);
+      if (parameters === undefined || isMapping(parameters)) this.#resolve(path, label, policy, parameters);
     } else if (isComplete && !catalog.isBroken(type)) {
-      this.unknownType([...path, "type"], type, catalog);
+      this.#unknownType([...path, "type"], type, catalog);
     }
   }
 
-  private unknownType(path: Path, type: string, catalog: Catalog): void {
+  #unknownType(path: Path, type: string, catalog: Catalog): void {
     const policies = catalog.list().map(({ manifest }) => manifest);
     const types = policies.map((manifest) => manifest.type);
     const names = [...types, ...policies.flatMap(({ aliases }) => aliases)];
     const known = types.join(", ") || "<none>";
     const message = `${pathText(path)} is the unknown policy type ${quote(type)}${didYouMean(type, names)}`;
-    this.add(path, "value", `${message} (known types: ${known})`);
+    this.#add(path, "value", `${message} (known types: ${known})`);
   }
 
   /** What is wrong with a policy itself is told once, however many instances it has. */
-  private policy(policy: PolicyFile, instance: Path): void {
-    if (this.checked.has(policy)) return;
-    this.checked.add(policy);
+  #policy(policy: PolicyFile, instance: Path): void {
+    if (this.#checked.has(policy)) return;
+    this.#checked.add(policy);
     const broken = policy.check();
     this.mistakes.push(...broken);
     const { type, reads } = policy.manifest;
-    const refusal = broken.length === 0 ? startRefusal(policy, list(this.root.workers).length) : undefined;
+    const refusal = broken.length === 0 ? startRefusal(policy, list(this.#root.workers).length) : undefined;
     if (refusal !== undefined) {
-      this.add([...instance, "type"], "value", `the policy ${type} cannot be started: ${refusal}`);
+      this.#add([...instance, "type"], "value", `the policy ${type} cannot be started: ${refusal}`);
     }
     const unfilled = reads.filter((name) => !FILLED.has(name));
     if (unfilled.length === 0) return;
     const filled = [...FILLED].sort().join(", ");
     const message = `the policy ${type} reads ${unfilled.join(", ")}, which this host cannot fill (it fills: ${filled})`;
-    this.add([...instance, "type"], "value", message);
+    this.#add([...instance, "type"], "value", message);
   }
 
-  private resolve(
-    path: Path,
-    name: string,
-    policy: PolicyFile,
-    given: Record<string, unknown> | undefined,
-  ): void {
+  #resolve(path: Path, name: string, policy: PolicyFile, given: Record<string, unknown> | undefined): void {
     const { type, parameters: specs } = policy.manifest;
     const { values, mistakes } = resolveParameters(specs, given);
     for (const { path: at, where, message } of mistakes) {
-      this.add(
+      this.#add(
         [...path, "parameters", ...at],
         where,
         `instance ${quote(name)} of policy ${type}: ${message}`,
@@ -185,45 +183,45 @@ export class Rules {
     this.instances.push({ name, policy, parameters: values });
   }
 
-  private instanceNames({ instances }: Raw): void {
+  #instanceNames({ instances }: Raw): void {
     const names = new Map<string, Path>();
     for (const [index, raw] of list(instances).entries()) {
       const path = ["worker_selection", "instances", index, "name"];
       const { name } = mapping(raw);
-      this.unique(path, name, names);
+      this.#unique(path, name, names);
       if (name === DEFAULT_INSTANCE) {
-        this.add(path, "value", `${pathText(path)} must not be "default", which means the built-in choice`);
+        this.#add(path, "value", `${pathText(path)} must not be "default", which means the built-in choice`);
       }
     }
   }
 
-  private roles(selection: Raw, catalog: Catalog): void {
+  #roles(selection: Raw, catalog: Catalog): void {
     const { aggregated = DEFAULT_INSTANCE } = selection;
-    if (aggregated === DEFAULT_INSTANCE) this.selectDefault(catalog);
-    else if (this.isInstance(selection, "aggregated")) {
+    if (aggregated === DEFAULT_INSTANCE) this.#selectDefault(catalog);
+    else if (this.#isInstance(selection, "aggregated")) {
       this.selected = this.instances.find(({ name }) => name === aggregated);
     }
     for (const role of UNUSED_ROLES) {
-      if (selection[role] === undefined || !this.isInstance(selection, role)) continue;
+      if (selection[role] === undefined || !this.#isInstance(selection, role)) continue;
       const message = `worker_selection.${role} is not used: all requests are routed by worker_selection.aggregated`;
-      this.add(["worker_selection", role], "key", message, this.warnings);
+      this.#add(["worker_selection", role], "key", message, this.warnings);
     }
   }
 
-  private selectDefault(catalog: Catalog): void {
+  #selectDefault(catalog: Catalog): void {
     const place = ["worker_selection", "aggregated"];
     const policy = catalog.findShipped(DEFAULT_TYPE);
     if (policy) {
-      this.policy(policy, place);
+      this.#policy(policy, place);
       const { values } = resolveParameters(policy.manifest.parameters, undefined);
       this.selected = { name: DEFAULT_INSTANCE, policy, parameters: values };
     } else if (!catalog.isBroken(DEFAULT_TYPE)) {
-      this.add(place, "value", `the default policy ${DEFAULT_TYPE} is missing from ${SHIPPED_POLICIES}`);
+      this.#add(place, "value", `the default policy ${DEFAULT_TYPE} is missing from ${SHIPPED_POLICIES}`);
     }
   }
 
   /** Whether a role names an instance; says so where it does not. */
-  private isInstance(selection: Raw, role: string): boolean {
+  #isInstance(selection: Raw, role: string): boolean {
     const name = selection[role];
     const { instances = [] } = selection;
     const names = list(instances).map((raw) => mapping(raw).name);
@@ -233,7 +231,7 @@ export class Rules {
     const readable = names.filter((candidate) => typeof candidate === "string");
     if (readable.length < names.length) return false;
     const what = `worker_selection.${role} names the unknown instance ${quote(name)}`;
-    this.add(["worker_selection", role], "value", unknownWord(what, name, readable, "instances"));
+    this.#add(["worker_selection", role], "value", unknownWord(what, name, readable, "instances"));
     return false;
   }
 }

@@ -20,9 +20,9 @@ const SHIPPED_MODULES = join(PACKAGE_ROOT, "build");
 export class Catalog {
   /** Broken manifests, modules without a readable manifest, names taken twice, directories that cannot be read. */
   readonly mistakes: readonly Mistake[];
-  private readonly byName = new Map<string, PolicyFile>();
-  private readonly brokenNames = new Set<string>();
-  private readonly shipped: Directory;
+  readonly #byName = new Map<string, PolicyFile>();
+  readonly #brokenNames = new Set<string>();
+  readonly #shipped: Directory;
 
   /**
    * Searches the directories of `path` in order, then the shipped policies; the first directory that has a type or
@@ -33,37 +33,37 @@ export class Catalog {
   }
 
   private constructor(directories: readonly Directory[]) {
-    this.shipped = shippedPolicies();
-    const all = [...directories, this.shipped];
+    this.#shipped = shippedPolicies();
+    const all = [...directories, this.#shipped];
     this.mistakes = all.flatMap(({ mistakes }) => mistakes);
-    for (const { policies, brokenNames } of all) this.add(policies, brokenNames);
+    for (const { policies, brokenNames } of all) this.#add(policies, brokenNames);
   }
 
-  private add(policies: ReadonlyMap<string, PolicyFile>, brokenNames: readonly string[]): void {
-    const isFree = (name: string) => !this.byName.has(name) && !this.brokenNames.has(name);
+  #add(policies: ReadonlyMap<string, PolicyFile>, brokenNames: readonly string[]): void {
+    const isFree = (name: string) => !this.#byName.has(name) && !this.#brokenNames.has(name);
     const [found, broken] = [[...policies].filter(([name]) => isFree(name)), brokenNames.filter(isFree)];
-    for (const name of broken) this.brokenNames.add(name);
-    for (const [name, policy] of found) this.byName.set(name, policy);
+    for (const name of broken) this.#brokenNames.add(name);
+    for (const [name, policy] of found) this.#byName.set(name, policy);
   }
 
   /** The policy of this type or alias. */
   find(typeOrAlias: string): PolicyFile | undefined {
-    return this.byName.get(typeOrAlias);
+    return this.#byName.get(typeOrAlias);
   }
 
   /** The shipped policy of this type, whatever the searched directories call by its name. */
   findShipped(type: string): PolicyFile | undefined {
-    return this.shipped.policies.get(type);
+    return this.#shipped.policies.get(type);
   }
 
   /** Whether a manifest that could not be used bears this name: then `mistakes` says why `find` has nothing. */
   isBroken(typeOrAlias: string): boolean {
-    return this.brokenNames.has(typeOrAlias) && !this.byName.has(typeOrAlias);
+    return this.#brokenNames.has(typeOrAlias) && !this.#byName.has(typeOrAlias);
   }
 
   /** Every policy that its own type leads to, sorted by type. */
   list(): PolicyFile[] {
-    const found = [...this.byName].filter(([name, { manifest }]) => name === manifest.type);
+    const found = [...this.#byName].filter(([name, { manifest }]) => name === manifest.type);
     return found.map(([, policy]) => policy).sort((a, b) => (a.manifest.type < b.manifest.type ? -1 : 1));
   }
 }

@@ -27,70 +27,72 @@ export function breachesOf(document: SourceDocument, raw: RawManifest, needsModu
 
 class Rules {
   readonly mistakes: Mistake[] = [];
-  private readonly specs: readonly ParameterSpec[];
+  readonly #specs: readonly ParameterSpec[];
 
-  constructor(
-    private readonly document: SourceDocument,
-    private readonly raw: RawManifest,
-  ) {
-    this.specs = specsOf(raw.parameters ?? {});
+  readonly #document: SourceDocument;
+  readonly #raw: RawManifest;
+
+  constructor(document: SourceDocument, raw: RawManifest) {
+    this.#document = document;
+    this.#raw = raw;
+    this.#specs = specsOf(raw.parameters ?? {});
   }
 
   breach(path: Path, where: "key" | "value", message: string): void {
-    const { file } = this.document;
-    this.mistakes.push({ file, ...this.document.positionOf(path, where), message });
+    const { file } = this.#document;
+    this.mistakes.push({ file, ...this.#document.positionOf(path, where), message });
   }
 
   /** A mistake at a key; the sentence starts with its path. */
-  private key(path: Path, rest: string): void {
+  #key(path: Path, rest: string): void {
     this.breach(path, "key", `${pathText(path)} ${rest}`);
   }
 
   /** A mistake at a value; the sentence starts with its path. */
-  private value(path: Path, rest: string): void {
+  #value(path: Path, rest: string): void {
     this.breach(path, "value", `${pathText(path)} ${rest}`);
   }
 
   names(): void {
-    const { type, aliases = [] } = this.raw;
+    const { type, aliases = [] } = this.#raw;
     const paths: Path[] = [["type"], ...aliases.map((_, index) => ["aliases", index])];
     const names = [type, ...aliases];
     for (const [index, name] of names.entries()) {
       if (name === "default")
-        this.value(paths[index], 'must not be "default", which means the built-in choice');
-      else if (names.indexOf(name) < index) this.value(paths[index], `repeats the name "${name}"`);
+        this.#value(paths[index], 'must not be "default", which means the built-in choice');
+      else if (names.indexOf(name) < index) this.#value(paths[index], `repeats the name "${name}"`);
     }
   }
 
   reads(): void {
-    const { reads = [] } = this.raw;
+    const { reads = [] } = this.#raw;
     for (const [index, name] of reads.entries()) {
       const path = ["reads", index];
       const unknown = `names ${quote(name)}, which no frame has`;
-      if (!READABLE.includes(name)) this.value(path, unknownWord(unknown, name, READABLE));
-      else if (reads.indexOf(name) < index) this.value(path, `repeats "${name}"`);
+      if (!READABLE.includes(name)) this.#value(path, unknownWord(unknown, name, READABLE));
+      else if (reads.indexOf(name) < index) this.#value(path, `repeats "${name}"`);
     }
   }
 
   parameters(): void {
-    const parameters = this.raw.parameters ?? {};
-    if (this.specs.length > MAX_PARAMETERS) {
-      this.key(["parameters"], `must be at most ${MAX_PARAMETERS}, found ${this.specs.length}`);
+    const parameters = this.#raw.parameters ?? {};
+    if (this.#specs.length > MAX_PARAMETERS) {
+      this.#key(["parameters"], `must be at most ${MAX_PARAMETERS}, found ${this.#specs.length}`);
     }
-    for (const spec of this.specs) {
+    for (const spec of this.#specs) {
       const path = ["parameters", spec.name];
       const before = this.mistakes.length;
-      this.parameterName(path, spec.name);
-      this.bounds(path, parameters[spec.name]);
-      this.enumValues(path, parameters[spec.name]);
-      if (this.mistakes.length === before) this.default(path, spec);
+      this.#parameterName(path, spec.name);
+      this.#bounds(path, parameters[spec.name]);
+      this.#enumValues(path, parameters[spec.name]);
+      if (this.mistakes.length === before) this.#default(path, spec);
     }
   }
 
-  private parameterName(path: Path, name: string): void {
-    const parameters = this.raw.parameters ?? {};
+  #parameterName(path: Path, name: string): void {
+    const parameters = this.#raw.parameters ?? {};
     if (!PARAMETER_NAME.test(name)) {
-      this.key(
+      this.#key(
         path,
         "must be a name of lower-case letters, digits and _, with a dot before each nested part",
       );
@@ -100,86 +102,87 @@ class Rules {
     // The parent's own value says whether the mapping is given.
     const { type, default: fallback = false, nullable = false } = parameters[parent];
     if (type !== "boolean" || fallback !== false || nullable) {
-      this.key(
+      this.#key(
         path,
         `makes ${parent} a mapping: as a parameter, ${parent} must be a boolean without default`,
       );
     }
   }
 
-  private bounds(path: Path, parameter: RawParameter): void {
+  #bounds(path: Path, parameter: RawParameter): void {
     const { type, minimum, maximum, exclusiveMinimum } = parameter;
     for (const bound of BOUNDS) {
       const value = parameter[bound];
       if (value === undefined) continue;
       if (type !== "integer" && type !== "number") {
-        this.key([...path, bound], `is for integer and number, the type is ${type}`);
+        this.#key([...path, bound], `is for integer and number, the type is ${type}`);
       } else if (type === "integer" && !Number.isSafeInteger(value)) {
-        this.value([...path, bound], `must be an integer between -2^53 and 2^53, found ${value}`);
+        this.#value([...path, bound], `must be an integer between -2^53 and 2^53, found ${value}`);
       }
     }
     if (minimum !== undefined && exclusiveMinimum !== undefined) {
-      this.key([...path, "exclusiveMinimum"], "stands beside minimum, one of the two is allowed");
+      this.#key([...path, "exclusiveMinimum"], "stands beside minimum, one of the two is allowed");
     }
     const atLeast = minimum ?? (type === "integer" ? (exclusiveMinimum ?? 0) : -Infinity);
     if (maximum !== undefined && maximum < atLeast) {
-      this.value([...path, "maximum"], `must be at least ${atLeast}, found ${maximum}`);
+      this.#value([...path, "maximum"], `must be at least ${atLeast}, found ${maximum}`);
     } else if (maximum !== undefined && exclusiveMinimum !== undefined && maximum <= exclusiveMinimum) {
-      this.value([...path, "maximum"], `must be above ${exclusiveMinimum}, found ${maximum}`);
+      this.#value([...path, "maximum"], `must be above ${exclusiveMinimum}, found ${maximum}`);
     }
   }
 
-  private enumValues(path: Path, { type, values }: RawParameter): void {
-    if (type === "enum" && values === undefined) this.key(path, 'is an enum and needs the key "values"');
-    if (type !== "enum" && values) this.key([...path, "values"], `is for enum, the type is ${type}`);
+  #enumValues(path: Path, { type, values }: RawParameter): void {
+    if (type === "enum" && values === undefined) this.#key(path, 'is an enum and needs the key "values"');
+    if (type !== "enum" && values) this.#key([...path, "values"], `is for enum, the type is ${type}`);
     for (const [index, value] of (values ?? []).entries()) {
-      if (values!.indexOf(value) < index) this.value([...path, "values", index], `repeats ${quote(value)}`);
+      if (values!.indexOf(value) < index) this.#value([...path, "values", index], `repeats ${quote(value)}`);
     }
   }
 
-  private default(path: Path, spec: ParameterSpec): void {
+  #default(path: Path, spec: ParameterSpec): void {
     if (spec.default === undefined || encode(spec, spec.default) !== undefined) return;
     const found = spec.default === null ? "null" : describe(spec.default);
-    this.value([...path, "default"], `must be ${allowedText(spec)}, found ${found}`);
+    this.#value([...path, "default"], `must be ${allowedText(spec)}, found ${found}`);
   }
 
   reasons(): void {
     const taken = new Set<string>([...REASON_NAMES, ...HOST_DECISIONS]);
-    for (const [number, name] of Object.entries(this.raw.reasons ?? {})) {
+    for (const [number, name] of Object.entries(this.#raw.reasons ?? {})) {
       const isOwn =
         /^\d+$/.test(number) && Number(number) >= FIRST_OWN_REASON && Number(number) <= MAX_REASON;
-      if (!isOwn) this.key(["reasons", number], `must be a number from ${FIRST_OWN_REASON} to ${MAX_REASON}`);
-      if (taken.has(name)) this.value(["reasons", number], `must be a name of its own, "${name}" is taken`);
+      if (!isOwn)
+        this.#key(["reasons", number], `must be a number from ${FIRST_OWN_REASON} to ${MAX_REASON}`);
+      if (taken.has(name)) this.#value(["reasons", number], `must be a name of its own, "${name}" is taken`);
       taken.add(name);
     }
   }
 
   examples(): void {
-    for (const [index, example] of (this.raw.examples ?? []).entries()) {
+    for (const [index, example] of (this.#raw.examples ?? []).entries()) {
       const path = ["examples", index];
-      this.exampleParts(path, example as RawExample);
-      for (const mistake of resolveParameters(this.specs, example.parameters).mistakes) {
+      this.#exampleParts(path, example as RawExample);
+      for (const mistake of resolveParameters(this.#specs, example.parameters).mistakes) {
         const home = [...path, "parameters"];
         this.breach([...home, ...mistake.path], mistake.where, `${pathText(home)}: ${mistake.message}`);
       }
       const steps = example.steps ?? [];
-      if (example.expect) this.reason([...path, "expect", "reason"], example.expect.reason);
+      if (example.expect) this.#reason([...path, "expect", "reason"], example.expect.reason);
       for (const [step, { expect }] of steps.entries()) {
-        this.reason([...path, "steps", step, "expect", "reason"], expect.reason);
+        this.#reason([...path, "steps", step, "expect", "reason"], expect.reason);
       }
     }
   }
 
-  private exampleParts(path: Path, { name: _, parameters: __, steps, ...single }: RawExample): void {
-    if (steps === undefined && single.expect === undefined) this.value(path, 'needs the key "expect"');
+  #exampleParts(path: Path, { name: _, parameters: __, steps, ...single }: RawExample): void {
+    if (steps === undefined && single.expect === undefined) this.#value(path, 'needs the key "expect"');
     if (steps === undefined) return;
     for (const key of Object.keys(single))
-      this.key([...path, key], "stands beside steps, it belongs into a step");
+      this.#key([...path, key], "stands beside steps, it belongs into a step");
   }
 
-  private reason(path: Path, reason: string): void {
-    const known = [...REASON_NAMES, ...Object.values(this.raw.reasons ?? {}), "fallback", "none"];
+  #reason(path: Path, reason: string): void {
+    const known = [...REASON_NAMES, ...Object.values(this.#raw.reasons ?? {}), "fallback", "none"];
     if (!known.includes(reason))
-      this.value(path, unknownWord(`is the unknown reason ${quote(reason)}`, reason, known));
+      this.#value(path, unknownWord(`is the unknown reason ${quote(reason)}`, reason, known));
   }
 }

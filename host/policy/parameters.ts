@@ -59,54 +59,57 @@ class Resolution {
   readonly values: Float64Array;
   readonly mistakes: ParameterMistake[] = [];
 
-  constructor(private readonly specs: readonly ParameterSpec[]) {
+  readonly #specs: readonly ParameterSpec[];
+
+  constructor(specs: readonly ParameterSpec[]) {
+    this.#specs = specs;
     this.values = new Float64Array(specs.length);
   }
 
   group(group: Group, given: Readonly<Record<string, unknown>>, path: readonly string[]): void {
     for (const key of Object.keys(given)) {
-      if (!group.members.has(key)) this.mistake([...path, key], "key", unknownParameter(key, path, group));
+      if (!group.members.has(key)) this.#mistake([...path, key], "key", unknownParameter(key, path, group));
     }
     for (const [key, member] of group.members) {
       const value = Object.hasOwn(given, key) ? given[key] : undefined;
-      if (member.members.size > 0) this.mapping(member, value, [...path, key]);
-      else this.single(this.specs[member.index!], member.index!, value, [...path, key]);
+      if (member.members.size > 0) this.#mapping(member, value, [...path, key]);
+      else this.#single(this.#specs[member.index!], member.index!, value, [...path, key]);
     }
   }
 
-  private mapping(group: Group, value: unknown, path: readonly string[]): void {
+  #mapping(group: Group, value: unknown, path: readonly string[]): void {
     const { index } = group;
     if (value !== undefined && !isMapping(value)) {
-      this.mistake(path, "value", `${path.join(".")} must be a mapping, found ${describe(value)}`);
+      this.#mistake(path, "value", `${path.join(".")} must be a mapping, found ${describe(value)}`);
       return;
     }
     if (index !== undefined) this.values[index] = value ? 1 : 0;
     // A mapping that may be left out asks for nothing while it is.
-    if (index !== undefined && !value) this.defaults(group);
+    if (index !== undefined && !value) this.#defaults(group);
     else this.group(group, value ?? {}, path);
   }
 
-  private defaults(group: Group): void {
+  #defaults(group: Group): void {
     for (const { index, members } of group.members.values()) {
-      if (members.size > 0) this.defaults({ members });
+      if (members.size > 0) this.#defaults({ members });
       if (index !== undefined)
-        this.values[index] = encode(this.specs[index], this.specs[index].default) ?? Number.NaN;
+        this.values[index] = encode(this.#specs[index], this.#specs[index].default) ?? Number.NaN;
     }
   }
 
-  private single(spec: ParameterSpec, index: number, value: unknown, path: readonly string[]): void {
+  #single(spec: ParameterSpec, index: number, value: unknown, path: readonly string[]): void {
     const encoded = encode(spec, value === undefined ? spec.default : value);
     if (encoded !== undefined) {
       this.values[index] = encoded;
     } else if (value === undefined) {
       const message = `the parameter "${spec.name}" is required, it must be ${allowedText(spec)}`;
-      this.mistake(path.slice(0, -1), "key", message);
+      this.#mistake(path.slice(0, -1), "key", message);
     } else {
-      this.mistake(path, "value", breachText(spec, value));
+      this.#mistake(path, "value", breachText(spec, value));
     }
   }
 
-  private mistake(path: Path, where: Where, message: string): void {
+  #mistake(path: Path, where: Where, message: string): void {
     this.mistakes.push({ path, where, message });
   }
 }

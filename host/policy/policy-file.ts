@@ -18,55 +18,58 @@ export class PolicyFileError extends Error {
 
 /** A policy that can be named in a config: what its manifest says, and the module that decides. */
 export class PolicyFile {
-  private outcome: Admitted | readonly Mistake[] | undefined;
+  #outcome: Admitted | readonly Mistake[] | undefined;
 
   /**
    * `file` holds the manifest: a YAML file, or the module itself. Mistakes about the module are reported at
    * `place` in `file`. `admitted` is given where the module had to be read for its manifest.
    */
+  readonly #place: Position;
+
   constructor(
     readonly manifest: Manifest,
     readonly file: string,
     readonly modulePath: string,
-    private readonly place: Position,
+    place: Position,
     admitted?: Admitted,
   ) {
-    this.outcome = admitted;
+    this.#place = place;
+    this.#outcome = admitted;
   }
 
   /** The compiled module. Throws a PolicyFileError where `check()` has something to say. */
   get admitted(): Admitted {
-    const outcome = this.load();
+    const outcome = this.#load();
     if ("module" in outcome) return outcome;
     throw new PolicyFileError(outcome);
   }
 
   /** What is wrong with the module: missing, malformed, or carrying a manifest that disagrees with this one. */
   check(): readonly Mistake[] {
-    const outcome = this.load();
+    const outcome = this.#load();
     return "module" in outcome ? [] : outcome;
   }
 
-  private load(): Admitted | readonly Mistake[] {
-    this.outcome ??= this.read();
-    return this.outcome;
+  #load(): Admitted | readonly Mistake[] {
+    this.#outcome ??= this.#read();
+    return this.#outcome;
   }
 
-  private read(): Admitted | readonly Mistake[] {
+  #read(): Admitted | readonly Mistake[] {
     const admitted = admitFile(this.modulePath);
     if (typeof admitted === "string")
-      return [this.mistake(`cannot use the module ${this.modulePath}: ${admitted}`)];
+      return [this.#mistake(`cannot use the module ${this.modulePath}: ${admitted}`)];
     if (admitted.manifestJson === null) return admitted;
     const embedded = parseManifestJson(admitted.manifestJson, this.modulePath);
     if (!embedded.manifest) return embedded.mistakes;
     const key = firstDifference(this.manifest, embedded.manifest);
     if (key === undefined) return admitted;
     const inside = `the manifest inside ${basename(this.modulePath)}`;
-    return [this.mistake(`this manifest and ${inside} disagree about "${key}", they must say the same`)];
+    return [this.#mistake(`this manifest and ${inside} disagree about "${key}", they must say the same`)];
   }
 
-  private mistake(message: string): Mistake {
-    return { file: this.file, ...this.place, message };
+  #mistake(message: string): Mistake {
+    return { file: this.file, ...this.#place, message };
   }
 }
 

@@ -134,19 +134,23 @@ class Unreadable extends Error {
 
 /** Turns nodes into plain data, with aliases bounded, and finds nodes again by path. */
 class Reader {
-  private readonly targets = new Map<Alias, Node>();
-  private readonly anchors = new Map<string, Node>();
-  private readonly open = new Set<Node>();
-  private readonly repeats: Repeat[] = [];
-  private values = 0;
+  readonly #targets = new Map<Alias, Node>();
+  readonly #anchors = new Map<string, Node>();
+  readonly #open = new Set<Node>();
+  readonly #repeats: Repeat[] = [];
+  #values = 0;
 
-  constructor(private readonly document: Document.Parsed) {}
+  readonly #document: Document.Parsed;
+
+  constructor(document: Document.Parsed) {
+    this.#document = document;
+  }
 
   read(): { value: unknown; fatal?: Unreadable; repeats: readonly Repeat[] } {
-    const root: Node | null = this.document.contents;
+    const root: Node | null = this.#document.contents;
     try {
-      this.link(root);
-      return { value: this.valueOf(root, 0), repeats: this.repeats };
+      this.#link(root);
+      return { value: this.#valueOf(root, 0), repeats: this.#repeats };
     } catch (error) {
       if (!(error instanceof Unreadable)) throw error;
       return { value: undefined, fatal: error, repeats: [] };
@@ -154,10 +158,10 @@ class Reader {
   }
 
   offsetOf(path: Path, where: Where): number | undefined {
-    let node: Node | null = this.document.contents;
+    let node: Node | null = this.#document.contents;
     let key: Node | null = null;
     for (const part of path) {
-      const resolved = this.resolve(node);
+      const resolved = this.#resolve(node);
       let next: Node | null | undefined;
       if (isSeq(resolved)) [next, key] = [resolved.items[Number(part)] as Node | undefined, null];
       const pair: Pair | undefined = isMap(resolved) ? entryOf(resolved, String(part)) : undefined;
@@ -168,31 +172,31 @@ class Reader {
     return where === "key" || isEmpty(node) ? (startOf(key) ?? startOf(node)) : startOf(node);
   }
 
-  private resolve(node: Node | null): Node | null {
-    return (isAlias(node) ? this.targets.get(node) : node) ?? null;
+  #resolve(node: Node | null): Node | null {
+    return (isAlias(node) ? this.#targets.get(node) : node) ?? null;
   }
 
   /** First walk, in the order of the text: which node an alias stands for, and which keys repeat. */
-  private link(node: Node | null): void {
-    if (isAlias(node)) this.linkAlias(node);
+  #link(node: Node | null): void {
+    if (isAlias(node)) this.#linkAlias(node);
     if (node === null || isAlias(node)) return;
-    if (node.anchor) this.anchors.set(node.anchor, node);
-    this.open.add(node);
-    if (isSeq(node)) for (const item of node.items) this.link(item as Node | null);
-    if (isMap(node)) this.linkMap(node);
-    this.open.delete(node);
+    if (node.anchor) this.#anchors.set(node.anchor, node);
+    this.#open.add(node);
+    if (isSeq(node)) for (const item of node.items) this.#link(item as Node | null);
+    if (isMap(node)) this.#linkMap(node);
+    this.#open.delete(node);
   }
 
-  private linkAlias(alias: Alias): void {
-    const target = this.anchors.get(alias.source);
+  #linkAlias(alias: Alias): void {
+    const target = this.#anchors.get(alias.source);
     if (!target)
       throw new Unreadable(startOf(alias)!, `the alias *${alias.source} follows no anchor &${alias.source}`);
-    if (this.open.has(target))
+    if (this.#open.has(target))
       throw new Unreadable(startOf(alias)!, `the alias *${alias.source} contains itself`);
-    this.targets.set(alias, target);
+    this.#targets.set(alias, target);
   }
 
-  private linkMap(map: YAMLMap): void {
+  #linkMap(map: YAMLMap): void {
     const offsets = new Map<string, number>();
     for (const { key: keyNode, value } of map.items) {
       const key = keyOf(keyNode);
@@ -200,28 +204,28 @@ class Reader {
       if (key === undefined) throw new Unreadable(offset, "a key must be a word or a number");
       const first = offsets.get(key);
       if (first === undefined) offsets.set(key, offset);
-      else this.repeats.push({ key, offset, first });
-      this.link(keyNode as Node);
-      this.link(value as Node | null);
+      else this.#repeats.push({ key, offset, first });
+      this.#link(keyNode as Node);
+      this.#link(value as Node | null);
     }
   }
 
-  private valueOf(node: Node | null, spelledOut: number): unknown {
-    this.values += 1;
-    if (this.values > MAX_VALUES) {
+  #valueOf(node: Node | null, spelledOut: number): unknown {
+    this.#values += 1;
+    if (this.#values > MAX_VALUES) {
       throw new Unreadable(spelledOut, `aliases make the file hold more than ${MAX_VALUES} values`);
     }
-    if (isAlias(node)) return this.valueOf(this.resolve(node), startOf(node)!);
-    if (isSeq(node)) return node.items.map((item) => this.valueOf(item as Node | null, spelledOut));
-    if (isMap(node)) return this.mappingOf(node, spelledOut);
+    if (isAlias(node)) return this.#valueOf(this.#resolve(node), startOf(node)!);
+    if (isSeq(node)) return node.items.map((item) => this.#valueOf(item as Node | null, spelledOut));
+    if (isMap(node)) return this.#mappingOf(node, spelledOut);
     return isScalar(node) ? node.value : null;
   }
 
-  private mappingOf(map: YAMLMap, spelledOut: number): Record<string, unknown> {
+  #mappingOf(map: YAMLMap, spelledOut: number): Record<string, unknown> {
     const entries = new Map<string, unknown>();
     for (const { key, value } of map.items) {
       const name = keyOf(key)!;
-      if (!entries.has(name)) entries.set(name, this.valueOf(value as Node | null, spelledOut));
+      if (!entries.has(name)) entries.set(name, this.#valueOf(value as Node | null, spelledOut));
     }
     // Unlike an assignment, this makes `__proto__` a key like any other.
     return Object.fromEntries(entries);
