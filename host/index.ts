@@ -4,6 +4,7 @@ import { randomInt } from "node:crypto";
 import type { PolicyFile } from "./policy/catalog.js";
 import { PolicyError } from "./policy/load.js";
 import { resolveParameters } from "./policy/parameters.js";
+import type { PolicyInstance } from "./routing/pool.js";
 import { Router, type SessionOptions } from "./routing/router.js";
 import type { WorkerOptions } from "./routing/worker.js";
 
@@ -17,6 +18,7 @@ export {
   type AcquireRequest,
   MAX_KEY_LENGTH,
   NoWorkerError,
+  type PolicyStatus,
   type Router,
   type RouterStatus,
   SessionKeyError,
@@ -24,13 +26,19 @@ export {
 } from "./routing/router.js";
 export type { Worker, WorkerOptions } from "./routing/worker.js";
 
-export interface CreateRouterOptions {
+/** A policy for a router. */
+export interface PolicyChoice {
   /** From `loadPolicy`. */
   readonly policy: PolicyFile;
   /** Parameters by name, as a config file has them; those left out take their defaults. */
   readonly parameters?: Record<string, unknown>;
   /** The name under which leases and status show the policy; default its type. */
   readonly name?: string;
+}
+
+export interface CreateRouterOptions extends PolicyChoice {
+  /** Takes over when the policy is quarantined; default the built-in least-loaded rule. */
+  readonly fallback?: PolicyChoice;
   readonly workers?: readonly WorkerOptions[];
   readonly session?: SessionOptions;
   /** Monotonic milliseconds; default `performance.now`. */
@@ -44,16 +52,21 @@ export interface CreateRouterOptions {
  * not start, a RangeError for a worker id used twice.
  */
 export function createRouter(options: CreateRouterOptions): Router {
-  const { policy, workers, session } = options;
-  const { values, mistakes } = resolveParameters(policy.manifest.parameters, options.parameters);
-  if (mistakes.length > 0) {
-    throw new PolicyError(mistakes.map(({ message }) => `${policy.manifest.type}: ${message}`).join("\n"));
-  }
+  const { fallback, workers, session } = options;
   return new Router({
-    instance: { name: options.name ?? policy.manifest.type, policy, parameters: values },
+    instance: instanceOf(options),
+    fallback: fallback && instanceOf(fallback),
     ...(workers && { workers }),
     ...(session && { session }),
     clock: options.clock ?? (() => performance.now()),
     seed: options.seed ?? randomInt(2 ** 47),
   });
+}
+
+function instanceOf({ policy, parameters, name }: PolicyChoice): PolicyInstance {
+  const { type, parameters: specs } = policy.manifest;
+  const { values, mistakes } = resolveParameters(specs, parameters);
+  if (mistakes.length > 0)
+    throw new PolicyError(mistakes.map(({ message }) => `${type}: ${message}`).join("\n"));
+  return { name: name ?? type, policy, parameters: values };
 }

@@ -32,9 +32,10 @@ export function readConfig(file: string, command: Command): Config {
 
 /** Starts the gateway of a config and says where it listens. */
 export async function serve(config: Config, command: Command): Promise<Gateway> {
-  const { listen, workers, session, policy } = config;
+  const { listen, workers, session, policy, fallback } = config;
   const router = new Router({
     instance: policy,
+    fallback,
     // Not eligible until the gateway has their answer.
     workers: workers.map((worker) => ({ ...worker, models: worker.models ?? [], eligible: false })),
     session,

@@ -20,6 +20,8 @@ export interface Config {
   readonly session: SessionConfig;
   /** What decides: the selected instance, or the shipped guard under the name `default`. */
   readonly policy: InstanceConfig;
+  /** What takes over where that one is quarantined, if the file says so. */
+  readonly fallback: InstanceConfig | undefined;
   /** Every instance of the file, selected or not, in its order. */
   readonly instances: readonly InstanceConfig[];
 }
@@ -69,16 +71,16 @@ export function parseConfig(text: string, file: string): LoadedConfig {
   rules.run();
   const mistakes = sortMistakes([...document.mistakes, ...checkShape(document), ...rules.mistakes], file);
   const warnings = sortMistakes(rules.warnings, file);
-  const { selected, instances } = rules;
+  const { selected, fallback, instances } = rules;
   if (mistakes.length > 0 || !selected) return { mistakes, warnings };
-  return { config: build(file, document.value as RawConfig, selected, instances), mistakes, warnings };
+  const policies = { policy: selected, fallback, instances };
+  return { config: build(file, document.value as RawConfig, policies), mistakes, warnings };
 }
 
 function build(
   file: string,
   raw: RawConfig,
-  policy: InstanceConfig,
-  instances: readonly InstanceConfig[],
+  policies: Pick<Config, "policy" | "fallback" | "instances">,
 ): Config {
   const { listen = {}, session = {} } = raw;
   return {
@@ -93,7 +95,6 @@ function build(
       ttlMs: parseDuration(session.ttl ?? DEFAULTS.ttl),
       maxBindings: session.max_bindings ?? DEFAULTS.maxBindings,
     },
-    policy,
-    instances,
+    ...policies,
   };
 }

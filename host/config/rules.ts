@@ -53,12 +53,13 @@ function tryStart(policy: PolicyFile, capacity: number): string | undefined {
 
 type Raw = Readonly<Record<string, unknown>>;
 
-/** Applies all rules to one file. `instances` and `selected` are to be used only where there are no mistakes. */
+/** Applies all rules to one file. What it found is to be used only where there are no mistakes. */
 export class Rules {
   readonly mistakes: Mistake[] = [];
   readonly warnings: Mistake[] = [];
   readonly instances: InstanceConfig[] = [];
   selected: InstanceConfig | undefined;
+  fallback: InstanceConfig | undefined;
   readonly #root: Raw;
   readonly #checked = new Set<PolicyFile>();
 
@@ -136,6 +137,7 @@ export class Rules {
     const policy = catalog.find(type);
     if (policy) {
       this.#policy(policy, path);
+      this.#digest(policy, path, raw.sha256);
       const label = typeof name === "string" ? name : pathText(path);
       if (parameters === undefined || isMapping(parameters)) this.#resolve(path, label, policy, parameters);
     } else if (isComplete && !catalog.isBroken(type)) {
@@ -150,6 +152,14 @@ export class Rules {
     const known = types.join(", ") || "<none>";
     const message = `${pathText(path)} is the unknown policy type ${quote(type)}${didYouMean(type, names)}`;
     this.#add(path, "value", `${message} (known types: ${known})`);
+  }
+
+  #digest(policy: PolicyFile, instance: Path, pinned: unknown): void {
+    if (typeof pinned !== "string" || policy.check().length > 0) return;
+    const { sha256 } = policy.admitted;
+    if (!/^[0-9a-f]{64}$/.test(pinned) || pinned === sha256) return;
+    const message = `the module ${policy.modulePath} is not the one that is pinned: its sha256 is ${sha256}`;
+    this.#add([...instance, "sha256"], "value", message);
   }
 
   /** What is wrong with a policy itself is told once, however many instances it has. */
@@ -196,10 +206,12 @@ export class Rules {
   }
 
   #roles(selection: Raw, catalog: Catalog): void {
-    const { aggregated = DEFAULT_INSTANCE } = selection;
-    if (aggregated === DEFAULT_INSTANCE) this.#selectDefault(catalog);
-    else if (this.#isInstance(selection, "aggregated")) {
-      this.selected = this.instances.find(({ name }) => name === aggregated);
+    const { aggregated = DEFAULT_INSTANCE, fallback } = selection;
+    this.selected = this.#choice(selection, "aggregated", aggregated, catalog);
+    if (fallback !== undefined) this.fallback = this.#choice(selection, "fallback", fallback, catalog);
+    if (fallback === aggregated) {
+      const message = `worker_selection.fallback must be another instance than aggregated, found ${quote(String(fallback))} for both`;
+      this.#add(["worker_selection", "fallback"], "value", message);
     }
     for (const role of UNUSED_ROLES) {
       if (selection[role] === undefined || !this.#isInstance(selection, role)) continue;
@@ -208,16 +220,24 @@ export class Rules {
     }
   }
 
-  #selectDefault(catalog: Catalog): void {
-    const place = ["worker_selection", "aggregated"];
+  #choice(selection: Raw, role: string, name: unknown, catalog: Catalog): InstanceConfig | undefined {
+    if (name === DEFAULT_INSTANCE) return this.#default(role, catalog);
+    if (!this.#isInstance(selection, role)) return undefined;
+    return this.instances.find((instance) => instance.name === name);
+  }
+
+  #default(role: string, catalog: Catalog): InstanceConfig | undefined {
+    const place = ["worker_selection", role];
     const policy = catalog.findShipped(DEFAULT_TYPE);
     if (policy) {
       this.#policy(policy, place);
       const { values } = resolveParameters(policy.manifest.parameters, undefined);
-      this.selected = { name: DEFAULT_INSTANCE, policy, parameters: values };
-    } else if (!catalog.isBroken(DEFAULT_TYPE)) {
+      return { name: DEFAULT_INSTANCE, policy, parameters: values };
+    }
+    if (!catalog.isBroken(DEFAULT_TYPE)) {
       this.#add(place, "value", `the default policy ${DEFAULT_TYPE} is missing from ${SHIPPED_POLICIES}`);
     }
+    return undefined;
   }
 
   /** Whether a role names an instance; says so where it does not. */

@@ -85,6 +85,12 @@ const InstanceSchema = Type.Object(
       allowed: "1 to 64 letters, digits, dots, dashes or underscores, since it becomes a header",
     }),
     type: Type.String({ minLength: 1, allowed: "the type of a policy" }),
+    sha256: Type.Optional(
+      Type.String({
+        pattern: "^[0-9a-f]{64}$",
+        allowed: "the SHA-256 of the module file, 64 lower-case hex digits",
+      }),
+    ),
     parameters: Type.Optional(
       Type.Unsafe<Record<string, unknown>>({ type: "object", allowed: "a mapping of parameters" }),
     ),
@@ -96,7 +102,7 @@ const Role = Type.Optional(Type.String({ minLength: 1, allowed: "the name of an 
 
 const SelectionSchema = Type.Object(
   {
-    ...{ aggregated: Role, prefill: Role, decode: Role, encode: Role },
+    ...{ aggregated: Role, fallback: Role, prefill: Role, decode: Role, encode: Role },
     instances: Type.Optional(Type.Array(InstanceSchema)),
   },
   strict,

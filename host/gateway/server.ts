@@ -118,6 +118,8 @@ function addOwnRoutes(app: FastifyInstance, router: Router, fleet: Fleet): void 
   app.get("/health", (_request, reply) => {
     const status = router.status();
     const ready = status.workers.some(({ eligible }) => eligible);
-    return reply.code(ready ? 200 : 503).send({ status: ready ? "ok" : "no_worker_eligible", ...status });
+    const degraded = status.policies.some(({ state }) => state === "quarantined");
+    const summary = !ready ? "no_worker_eligible" : degraded ? "degraded" : "ok";
+    return reply.code(ready ? 200 : 503).send({ status: summary, ...status });
   });
 }

@@ -3,8 +3,8 @@
 import { COLUMNS, type ColumnName, FIELDS, type FieldName } from "../abi/frame.js";
 import type { Failure } from "../abi/reasons.js";
 import { Candidates } from "./candidates.js";
-import type { PolicyFile } from "./catalog.js";
-import { LivePolicy, Turn } from "./live.js";
+import { Turn } from "./decider.js";
+import { LivePolicy, type Program } from "./live.js";
 import { SeedGenerator } from "./random.js";
 
 /** What the host made of one case. */
@@ -46,12 +46,7 @@ export class CaseRunner {
    * `parameters` are values in manifest order; `seed` starts the generator of the cases that name no `seed`.
    * Throws a PolicyStartError where the module does not start with this capacity.
    */
-  constructor(
-    policy: Pick<PolicyFile, "manifest" | "admitted">,
-    parameters: Float64Array,
-    capacity = DEFAULT_CAPACITY,
-    seed = 0,
-  ) {
+  constructor(policy: Program, parameters: Float64Array, capacity = DEFAULT_CAPACITY, seed = 0) {
     this.#candidates = new Candidates(capacity);
     this.#reads = policy.manifest.reads;
     this.#random = new SeedGenerator(seed);

@@ -1,6 +1,7 @@
 // The decision table of a manifest: every example is run on an instance of its own and compared with what it expects.
 import { CaseError, CaseRunner, type Decision } from "./case.js";
 import type { PolicyFile } from "./catalog.js";
+import type { Program } from "./live.js";
 import type { Example, ExampleStep, Expectation } from "./manifest.js";
 import { resolveParameters } from "./parameters.js";
 
@@ -22,10 +23,7 @@ export function runExamples(policy: PolicyFile): ExampleResult[] {
 }
 
 /** Runs one example on a fresh instance. Throws as `runExamples` does. */
-export function runExample(
-  policy: Pick<PolicyFile, "manifest" | "admitted">,
-  example: Example,
-): ExampleResult {
+export function runExample(policy: Program & Pick<PolicyFile, "manifest">, example: Example): ExampleResult {
   // The manifest was refused if an example's parameters are not allowed: there is nothing left to be said of them.
   const { values } = resolveParameters(policy.manifest.parameters, example.parameters);
   const runner = new CaseRunner(policy, values);

@@ -2,42 +2,21 @@
 
 import { Frame, WORD } from "../abi/frame.js";
 import { FAILURES, type Failure, LAST_SHARED_REASON, REASON_NAMES, ROW_MASK } from "../abi/reasons.js";
+import type { Admitted } from "../sandbox/admit.js";
 import type { Candidates } from "./candidates.js";
-import type { PolicyFile } from "./catalog.js";
+import type { Decider, Turn } from "./decider.js";
+import { PolicyHealth } from "./health.js";
+import type { Manifest } from "./manifest.js";
 
-/** What changes with every decision: the header fields that a router fills. One object, used again and again. */
-export class Turn {
-  /** Monotonic milliseconds. */
-  now = 0;
-  /** 64 random bits as two signed words. */
-  seedLow = 0;
-  seedHigh = 0;
-  /** 64-bit hash of the scoped session key as two signed words; both 0 without a key. */
-  sessionLow = 0;
-  sessionHigh = 0;
-  /** Requests of the binding in flight on the bound worker. */
-  sessionRequests = 0;
+/** What an instance is made from; a `PolicyFile` is one. */
+export interface Program {
+  readonly manifest: Pick<Manifest, "type" | "reads" | "reasons">;
+  readonly admitted: Pick<Admitted, "module">;
 }
 
 /** A module that cannot be started, as one sentence. */
 export class PolicyStartError extends Error {
   override readonly name = "PolicyStartError";
-}
-
-/** Answers of a policy that were not used, by kind. */
-export class FailureCounts {
-  readonly #counts = new Uint32Array(FAILURES.length);
-
-  /** Counts one failure; `kind` is an index into `FAILURES`. */
-  add(kind: number): void {
-    this.#counts[kind]!++;
-  }
-
-  /** The counts; kinds that never happened are left out. */
-  byKind(): Partial<Record<Failure, number>> {
-    const counted = FAILURES.map((kind, index) => [kind, this.#counts[index]!] as const);
-    return Object.fromEntries(counted.filter(([, count]) => count > 0));
-  }
 }
 
 type Select = (n: number, bound: number) => number;
@@ -49,69 +28,60 @@ const NOT_ELIGIBLE = FAILURES.indexOf("not_eligible");
 const BAD_REASON = FAILURES.indexOf("bad_reason");
 const NO_CHOICE = FAILURES.indexOf("no_choice");
 
-/**
- * One policy instance, deciding over one set of candidates. A decision is left in `row`, `reason` and `failure`
- * rather than returned, so that deciding allocates nothing.
- */
-export class LivePolicy {
-  /** The chosen row of the last decision, -1 where none was eligible. */
+/** One policy instance, deciding over one set of candidates. */
+export class LivePolicy implements Decider {
   row = -1;
   /** Whether the last decision was the host's built-in rule, because the policy failed or no row was eligible. */
   fallback = false;
   readonly readsSeed: boolean;
-  readonly readsSession: boolean;
   readonly readsSessionRequests: boolean;
   readonly #readsNow: boolean;
-  readonly #policy: Pick<PolicyFile, "manifest" | "admitted">;
+  readonly #readsSession: boolean;
+  readonly #policy: Program;
   readonly #parameters: Float64Array;
   readonly #candidates: Candidates;
-  readonly #failures: FailureCounts;
+  /** The instance's record, over all pools in which it runs. */
+  readonly health: PolicyHealth;
   readonly #ownReasons: ReadonlyMap<number, string>;
   #reason = 0;
   #failure = NO_FAILURE;
   #select: Select = unavailable;
-  #words: Uint32Array = new Uint32Array(0);
-  #now: Float64Array = new Float64Array(0);
+  #frame!: Frame;
 
   /**
    * Starts an instance for `candidates` and shows it their rows. `parameters` are values in manifest order.
    * Throws a PolicyStartError where the module traps in its start or refuses the capacity.
    */
   constructor(
-    policy: Pick<PolicyFile, "manifest" | "admitted">,
+    policy: Program,
     parameters: Float64Array,
     candidates: Candidates,
-    failures = new FailureCounts(),
+    health = new PolicyHealth(),
   ) {
     const { reads, reasons } = policy.manifest;
     this.#policy = policy;
     this.#parameters = parameters;
     this.#candidates = candidates;
-    this.#failures = failures;
+    this.health = health;
     this.#ownReasons = reasons;
     this.#readsNow = reads.includes("now");
     this.readsSeed = reads.includes("seed");
-    this.readsSession = reads.includes("session");
+    this.#readsSession = reads.includes("session");
     this.readsSessionRequests = reads.includes("session_requests");
     this.#start();
   }
 
-  /** Name of the last decision's reason, or `fallback`, or `none`. */
   get reason(): string {
     if (this.row < 0) return "none";
     if (this.fallback) return "fallback";
     return REASON_NAMES[this.#reason] ?? this.#ownReasons.get(this.#reason)!;
   }
 
-  /** Why the last decision was a fallback. */
   get failure(): Failure | undefined {
     return FAILURES[this.#failure];
   }
 
-  /**
-   * Chooses a row for one request. `bound` is the row its session is bound to, -1 for none. Never throws: where the
-   * policy fails, the built-in least-loaded rule answers in its place.
-   */
+  /** Where the policy fails, the built-in least-loaded rule answers in the same decision. */
   decide(turn: Turn, bound: number): void {
     const candidates = this.#candidates;
     this.#failure = NO_FAILURE;
@@ -140,22 +110,28 @@ export class LivePolicy {
       this.row = row;
       this.#reason = reason;
       this.fallback = false;
+      this.health.succeed();
     }
+  }
+
+  /** Shows it the rows: where another policy decided over them before. */
+  takeOver(): void {
+    this.#candidates.mirrorTo(this.#frame, this.#policy.manifest.reads);
   }
 
   /** Writes header words from `offset / 4` on: for fields that a router does not fill. */
   writeWords(index: number, values: readonly number[]): void {
-    this.#words.set(values, index);
+    this.#frame.words.set(values, index);
   }
 
   #writeHeader(turn: Turn): void {
-    const words = this.#words;
-    if (this.#readsNow) this.#now[0] = turn.now;
+    const { words, now } = this.#frame;
+    if (this.#readsNow) now[0] = turn.now;
     if (this.readsSeed) {
       words[WORD.seed] = turn.seedLow;
       words[WORD.seed + 1] = turn.seedHigh;
     }
-    if (this.readsSession) {
+    if (this.#readsSession) {
       words[WORD.session] = turn.sessionLow;
       words[WORD.session + 1] = turn.sessionHigh;
     }
@@ -163,7 +139,7 @@ export class LivePolicy {
   }
 
   #fail(kind: number): void {
-    this.#failures.add(kind);
+    this.health.fail(kind);
     this.#failure = kind;
     this.row = this.#candidates.leastLoaded();
     this.fallback = true;
@@ -183,9 +159,8 @@ export class LivePolicy {
     const exports = instantiate(this.#policy.admitted.module);
     const frame = openFrame(exports, capacity);
     frame.params.set(this.#parameters);
-    this.#words = frame.words;
-    this.#now = frame.now;
-    this.#candidates.mirrorTo(frame, this.#policy.manifest.reads);
+    this.#frame = frame;
+    this.takeOver();
     this.#select = exports.select as Select;
   }
 }

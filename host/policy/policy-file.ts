@@ -1,4 +1,5 @@
 // One policy on disk: a manifest and its module, which is read and compiled when it is first asked for.
+import { hash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { basename } from "node:path";
 import { isDeepStrictEqual } from "node:util";
@@ -16,29 +17,34 @@ export class PolicyFileError extends Error {
   }
 }
 
+/** A module from a file, admitted. */
+export interface AdmittedFile extends Admitted {
+  /** Of the file's bytes, in lower-case hex: what an operator pins a module by. */
+  readonly sha256: string;
+}
+
 /** A policy that can be named in a config: what its manifest says, and the module that decides. */
 export class PolicyFile {
-  #outcome: Admitted | readonly Mistake[] | undefined;
+  readonly #place: Position;
+  #outcome: AdmittedFile | readonly Mistake[] | undefined;
 
   /**
    * `file` holds the manifest: a YAML file, or the module itself. Mistakes about the module are reported at
    * `place` in `file`. `admitted` is given where the module had to be read for its manifest.
    */
-  readonly #place: Position;
-
   constructor(
     readonly manifest: Manifest,
     readonly file: string,
     readonly modulePath: string,
     place: Position,
-    admitted?: Admitted,
+    admitted?: AdmittedFile,
   ) {
     this.#place = place;
     this.#outcome = admitted;
   }
 
   /** The compiled module. Throws a PolicyFileError where `check()` has something to say. */
-  get admitted(): Admitted {
+  get admitted(): AdmittedFile {
     const outcome = this.#load();
     if ("module" in outcome) return outcome;
     throw new PolicyFileError(outcome);
@@ -50,12 +56,12 @@ export class PolicyFile {
     return "module" in outcome ? [] : outcome;
   }
 
-  #load(): Admitted | readonly Mistake[] {
+  #load(): AdmittedFile | readonly Mistake[] {
     this.#outcome ??= this.#read();
     return this.#outcome;
   }
 
-  #read(): Admitted | readonly Mistake[] {
+  #read(): AdmittedFile | readonly Mistake[] {
     const admitted = admitFile(this.modulePath);
     if (typeof admitted === "string")
       return [this.#mistake(`cannot use the module ${this.modulePath}: ${admitted}`)];
@@ -74,7 +80,7 @@ export class PolicyFile {
 }
 
 /** Reads and admits a module; a string says why it cannot be used. */
-export function admitFile(path: string): Admitted | string {
+export function admitFile(path: string): AdmittedFile | string {
   let bytes: Uint8Array;
   try {
     bytes = readFileSync(path);
@@ -82,7 +88,7 @@ export function admitFile(path: string): Admitted | string {
     return causeOf(error);
   }
   try {
-    return admit(bytes);
+    return { ...admit(bytes), sha256: hash("sha256", bytes) };
   } catch (error) {
     if (error instanceof AdmissionError) return error.message;
     throw error;

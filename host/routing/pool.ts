@@ -2,35 +2,54 @@
 
 import { capacityFor, MAX_CAPACITY } from "../abi/frame.js";
 import { Candidates } from "../policy/candidates.js";
-import type { PolicyFile } from "../policy/catalog.js";
-import { type FailureCounts, LivePolicy } from "../policy/live.js";
+import { BuiltInRule, type Decider } from "../policy/decider.js";
+import { PolicyHealth } from "../policy/health.js";
+import { LivePolicy, type Program } from "../policy/live.js";
 import type { Worker } from "./worker.js";
 
-/** The policy of a router: which module, under which name, with which parameters. */
+/** A policy under a name: which module, with which parameters. */
 export interface PolicyInstance {
   /** The instance's name, as it is shown in headers and status. */
   readonly name: string;
-  readonly policy: Pick<PolicyFile, "manifest" | "admitted">;
+  readonly policy: Program;
   /** Parameter values in manifest order. */
   readonly parameters: Float64Array;
 }
 
-/** Rows ordered by worker id, their columns, and one live instance of the policy. */
+/** A policy instance of a router, and how it does over all pools. */
+export class Contender {
+  readonly health = new PolicyHealth();
+
+  constructor(readonly instance: PolicyInstance) {}
+}
+
+/** A contender's live instance in one pool. */
+interface Seated {
+  readonly contender: Contender;
+  readonly live: LivePolicy;
+}
+
+/** Rows ordered by worker id, their columns, and the policies in the order in which they take over from each other. */
 export class Pool {
   readonly model: string;
-  readonly #instance: PolicyInstance;
-  readonly #failures: FailureCounts;
+  readonly #contenders: readonly Contender[];
   #workers: readonly Worker[] = [];
   #candidates: Candidates;
-  #live: LivePolicy;
+  #seated: readonly Seated[];
+  #builtIn: BuiltInRule;
+  /** Index into `#seated` of the policy that decides; beyond its end the built-in rule does. */
+  #deciding = 0;
 
-  /** `failures` counts for the instance, over all its pools. Throws a PolicyStartError where the policy does not start. */
-  constructor(model: string, instance: PolicyInstance, failures: FailureCounts) {
+  /**
+   * The first of `contenders` decides; each next takes over when the one before is quarantined, and after the last the
+   * built-in rule. Throws a PolicyStartError where one does not start.
+   */
+  constructor(model: string, contenders: readonly Contender[]) {
     this.model = model;
-    this.#instance = instance;
-    this.#failures = failures;
+    this.#contenders = contenders;
     this.#candidates = new Candidates(capacityFor(0));
-    this.#live = this.#start(this.#candidates);
+    this.#builtIn = new BuiltInRule(this.#candidates);
+    this.#seated = this.#start(this.#candidates);
   }
 
   /** Workers by row. */
@@ -42,8 +61,16 @@ export class Pool {
     return this.#candidates;
   }
 
-  get live(): LivePolicy {
-    return this.#live;
+  /** What decides now. */
+  get decider(): Decider {
+    while (this.#seated[this.#deciding]?.contender.health.quarantine) this.#passOn();
+    return this.#seated[this.#deciding]?.live ?? this.#builtIn;
+  }
+
+  /** Name of the policy instance that decides now; under the built-in rule that of the one whose place it took. */
+  get policy(): string {
+    const { contender } = this.#seated[this.#deciding] ?? this.#seated.at(-1)!;
+    return contender.instance.name;
   }
 
   /**
@@ -59,8 +86,9 @@ export class Pool {
     }
     if (workers.length > this.#candidates.capacity) {
       const candidates = new Candidates(capacityFor(workers.length));
-      this.#live = this.#start(candidates);
+      this.#seated = this.#start(candidates);
       this.#candidates = candidates;
+      this.#builtIn = new BuiltInRule(candidates);
     }
     const sorted = [...workers].sort((a, b) => (a.id < b.id ? -1 : 1));
     for (const worker of this.#workers) worker.leave(this);
@@ -82,7 +110,17 @@ export class Pool {
     candidates.set("slots", row, worker.slots);
   }
 
-  #start(candidates: Candidates): LivePolicy {
-    return new LivePolicy(this.#instance.policy, this.#instance.parameters, candidates, this.#failures);
+  #passOn(): void {
+    this.#deciding++;
+    this.#seated[this.#deciding]?.live.takeOver();
+  }
+
+  #start(candidates: Candidates): readonly Seated[] {
+    const seated = this.#contenders.map((contender) => {
+      const { policy, parameters } = contender.instance;
+      return { contender, live: new LivePolicy(policy, parameters, candidates, contender.health) };
+    });
+    seated[this.#deciding]?.live.takeOver();
+    return seated;
   }
 }

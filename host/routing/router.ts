@@ -2,12 +2,12 @@
 // It knows no network, no file and no clock: time and random bits are handed in, so that a decision can be replayed.
 
 import type { Failure } from "../abi/reasons.js";
-import { FailureCounts, Turn } from "../policy/live.js";
+import { Turn } from "../policy/decider.js";
 import { SeedGenerator } from "../policy/random.js";
 import { Binding, BindingTable } from "./bindings.js";
 import { hashSession, hashWorker } from "./hash.js";
 import { Lease } from "./lease.js";
-import { type PolicyInstance, Pool } from "./pool.js";
+import { Contender, type PolicyInstance, Pool } from "./pool.js";
 import { rendezvous } from "./rendezvous.js";
 import { NO_MODEL, Worker, type WorkerOptions } from "./worker.js";
 
@@ -25,6 +25,8 @@ export interface SessionOptions {
 
 export interface RouterOptions {
   readonly instance: PolicyInstance;
+  /** Takes over when the instance is quarantined; left out, the built-in least-loaded rule does. */
+  readonly fallback?: PolicyInstance | undefined;
   readonly workers?: readonly WorkerOptions[];
   readonly session?: SessionOptions;
   /** Monotonic milliseconds. */
@@ -62,9 +64,21 @@ export class SessionKeyError extends Error {
 /** Longest session key, in characters (bytes, where it came in a header). */
 export const MAX_KEY_LENGTH = 256;
 
+/** One policy instance in `Router.status()`. */
+export interface PolicyStatus {
+  readonly name: string;
+  readonly type: string;
+  readonly state: "deciding" | "standby" | "quarantined";
+  /** Why it is quarantined. */
+  readonly reason?: string;
+  /** Answers that were not used, by kind. */
+  readonly failures: Partial<Record<Failure, number>>;
+}
+
 /** What `Router.status()` and `GET /health` show. */
 export interface RouterStatus {
-  readonly policy: { readonly name: string; readonly type: string };
+  /** The selected instance, then what takes over from it. */
+  readonly policies: readonly PolicyStatus[];
   /** Bindings held, tentative ones included. */
   readonly bindings: number;
   /** Bindings that gave way to a new one before their time. */
@@ -75,8 +89,6 @@ export interface RouterStatus {
   readonly affinity_kept: number;
   /** Accepted requests that went elsewhere although their session's worker was eligible. */
   readonly affinity_broken: number;
-  /** Answers of the policy that were not used, by kind. */
-  readonly failures: Partial<Record<Failure, number>>;
   readonly workers: readonly {
     readonly id: string;
     readonly models: readonly string[];
@@ -90,7 +102,7 @@ const DEFAULT_TTL_MS = 30 * 60_000;
 const DEFAULT_MAX_BINDINGS = 65_536;
 
 export class Router {
-  readonly #instance: PolicyInstance;
+  readonly #contenders: readonly Contender[];
   readonly #clock: () => number;
   readonly #random: SeedGenerator;
   readonly #binds: boolean;
@@ -99,7 +111,6 @@ export class Router {
   readonly #workers = new Map<string, Worker>();
   readonly #pools = new Map<string, Pool>();
   readonly #turn = new Turn();
-  readonly #failures = new FailureCounts();
   readonly #hashes = new Set<number>();
   #kept = 0;
   #broken = 0;
@@ -107,7 +118,8 @@ export class Router {
   /** Throws a PolicyStartError where the policy does not start, and what `addWorker` throws. */
   constructor(options: RouterOptions) {
     const { mode, fullDeterminism, ttlMs, maxBindings } = options.session ?? {};
-    this.#instance = options.instance;
+    const instances = options.fallback ? [options.instance, options.fallback] : [options.instance];
+    this.#contenders = instances.map((instance) => new Contender(instance));
     this.#clock = options.clock;
     this.#random = new SeedGenerator(options.seed);
     this.#deterministic = fullDeterminism ?? false;
@@ -186,13 +198,12 @@ export class Router {
   status(): RouterStatus {
     this.#bindings.expire(this.#clock());
     return {
-      policy: { name: this.#instance.name, type: this.#instance.policy.manifest.type },
+      policies: this.#policies(),
       bindings: this.#bindings.size,
       bindings_evicted: this.#bindings.evicted,
       bindings_refused: this.#bindings.refused,
       affinity_kept: this.#kept,
       affinity_broken: this.#broken,
-      failures: this.#failures.byKind(),
       workers: [...this.#workers.values()].map((worker) => ({
         id: worker.id,
         models: worker.models,
@@ -201,6 +212,21 @@ export class Router {
         bound_sessions: worker.boundSessions,
       })),
     };
+  }
+
+  #policies(): PolicyStatus[] {
+    const deciding = this.#contenders.find(({ health }) => health.quarantine === null);
+    return this.#contenders.map((contender) => {
+      const { instance, health } = contender;
+      const { quarantine } = health;
+      return {
+        name: instance.name,
+        type: instance.policy.manifest.type,
+        state: quarantine !== null ? "quarantined" : contender === deciding ? "deciding" : "standby",
+        ...(quarantine !== null && { reason: quarantine }),
+        failures: health.failures(),
+      };
+    });
   }
 
   /** Counts the answer to a lease's request and settles the binding. For `Lease.commit`. */
@@ -237,30 +263,30 @@ export class Router {
 
   /** Fills in what the policy reads of this request. */
   #describe(pool: Pool, session: Binding | null, now: number): void {
-    const { live } = pool;
+    const { decider } = pool;
     const turn = this.#turn;
     turn.now = now;
     turn.sessionLow = session ? session.sessionLow : 0;
     turn.sessionHigh = session ? session.sessionHigh : 0;
-    if (live.readsSeed) {
+    if (decider.readsSeed) {
       this.#random.next();
       turn.seedLow = this.#random.low;
       turn.seedHigh = this.#random.high;
     }
-    if (live.readsSessionRequests)
+    if (decider.readsSessionRequests)
       turn.sessionRequests = session?.worker ? session.requestsOn(session.worker) : 0;
   }
 
   #choose(pool: Pool, session: Binding | null): Lease {
-    const { live, candidates } = pool;
+    const { decider, candidates } = pool;
     const bound = session?.worker ?? null;
     const boundRow = bound ? bound.rowIn(pool) : -1;
-    live.decide(this.#turn, boundRow);
-    if (live.row < 0) throw noneEligible(pool);
-    const worker = pool.workers[live.row]!;
+    decider.decide(this.#turn, boundRow);
+    if (decider.row < 0) throw noneEligible(pool);
+    const worker = pool.workers[decider.row]!;
     const keepable = boundRow >= 0 && candidates.truth.eligible[boundRow] === 1 ? bound : null;
     const binding = session && this.#list(session) ? session : null;
-    const lease = new Lease(this, worker, live.reason, this.#instance.name, live.failure, binding, keepable);
+    const lease = new Lease(this, worker, decider.reason, pool.policy, decider.failure, binding, keepable);
     if (binding) this.#hold(binding, lease);
     worker.addRequests(1);
     return lease;
@@ -290,7 +316,7 @@ export class Router {
     if (row < 0) throw noneEligible(pool);
     const worker = workers[row]!;
     worker.addRequests(1);
-    return new Lease(this, worker, "deterministic", this.#instance.name, undefined, null, null);
+    return new Lease(this, worker, "deterministic", pool.policy, undefined, null, null);
   }
 
   #create(options: WorkerOptions): Worker {
@@ -308,7 +334,7 @@ export class Router {
   #refill(models: Iterable<string>): void {
     for (const model of new Set(models)) {
       const workers = [...this.#workers.values()].filter((worker) => worker.models.includes(model));
-      const pool = this.#pools.get(model) ?? new Pool(model, this.#instance, this.#failures);
+      const pool = this.#pools.get(model) ?? new Pool(model, this.#contenders);
       pool.setWorkers(workers);
       if (workers.length > 0) this.#pools.set(model, pool);
       else this.#pools.delete(model);

@@ -63,10 +63,10 @@ describe("the arms of a decision", () => {
   it("move every busy session and keep every calm one, without a failure", () => {
     const scene = new Scene(64, "first");
     for (let i = 0; i < 500; i++) {
-      scene.live.decide(scene.turn, scene.prepare(i, scene.deck.busy));
-      expect([scene.live.reason, scene.live.failure]).toEqual(["move_load", undefined]);
-      scene.live.decide(scene.turn, scene.prepare(i, scene.deck.calm));
-      expect([scene.live.reason, scene.live.failure]).toEqual(["keep", undefined]);
+      scene.decider.decide(scene.turn, scene.prepare(i, scene.deck.busy));
+      expect([scene.decider.reason, scene.decider.failure]).toEqual(["move_load", undefined]);
+      scene.decider.decide(scene.turn, scene.prepare(i, scene.deck.calm));
+      expect([scene.decider.reason, scene.decider.failure]).toEqual(["keep", undefined]);
       scene.deck.step(i);
     }
   });

@@ -1,10 +1,9 @@
 // The scene of a measured decision: a pool with uneven loads, one of which changes before every decision.
 
-import { FailureCounts } from "../../host/policy/live.js";
 import { loadPolicy } from "../../host/policy/load.js";
 import { resolveParameters } from "../../host/policy/parameters.js";
 import { SeedGenerator } from "../../host/policy/random.js";
-import { type PolicyInstance, Pool } from "../../host/routing/pool.js";
+import { Contender, type PolicyInstance, Pool } from "../../host/routing/pool.js";
 import { Worker } from "../../host/routing/worker.js";
 
 export type Ties = "first" | "random";
@@ -40,7 +39,7 @@ export class Deck {
   readonly #loads = new Int32Array(STEPS);
 
   constructor(size: number, ties: Ties) {
-    this.pool = new Pool("m", guard(ties), new FailureCounts());
+    this.pool = new Pool("m", [new Contender(guard(ties))]);
     // Rows are ordered by id: the zeros make worker and row number the same.
     const id = (row: number) => `w${String(row).padStart(5, "0")}`;
     this.pool.setWorkers(

@@ -3,7 +3,8 @@
 
 import { FAILURES, LAST_SHARED_REASON, REASON, ROW_MASK } from "../../host/abi/reasons.js";
 import type { Candidates } from "../../host/policy/candidates.js";
-import { FailureCounts, type Turn } from "../../host/policy/live.js";
+import type { Turn } from "../../host/policy/decider.js";
+import { PolicyHealth } from "../../host/policy/health.js";
 import { MAX_ACTIVE_REQUESTS, MOVE_MARGIN, type Ties } from "./deck.js";
 
 const BAD_ROW = FAILURES.indexOf("bad_row");
@@ -16,7 +17,7 @@ export class PlainGuard {
   row = -1;
   reason = 0;
   fallback = false;
-  readonly failures = new FailureCounts();
+  readonly health = new PolicyHealth();
   readonly candidates: Candidates;
   readonly randomTies: boolean;
 
@@ -92,11 +93,12 @@ export class PlainGuard {
       this.row = row;
       this.reason = reason;
       this.fallback = false;
+      this.health.succeed();
     }
   }
 
   fail(kind: number): void {
-    this.failures.add(kind);
+    this.health.fail(kind);
     this.row = this.candidates.leastLoaded();
     this.fallback = true;
   }

@@ -1,6 +1,6 @@
 // A pool, its sessions and their turns, measured: every step changes one load and decides for one bound session.
 
-import { type LivePolicy, Turn } from "../../host/policy/live.js";
+import { type Decider, Turn } from "../../host/policy/decider.js";
 import { SeedGenerator } from "../../host/policy/random.js";
 import { Deck, type Ties } from "./deck.js";
 import { PlainGuard } from "./plain.js";
@@ -8,15 +8,18 @@ import { PlainGuard } from "./plain.js";
 /** One pool of the measurement. */
 export class Scene {
   readonly turn = new Turn();
-  readonly live: LivePolicy;
   readonly plain: PlainGuard;
   readonly deck: Deck;
   #random = new SeedGenerator(1);
 
   constructor(size: number, ties: Ties) {
     this.deck = new Deck(size, ties);
-    this.live = this.deck.pool.live;
     this.plain = new PlainGuard(this.deck.pool.candidates, ties);
+  }
+
+  /** What decides, asked for as the router does before every decision. */
+  get decider(): Decider {
+    return this.deck.pool.decider;
   }
 
   /** Back to the beginning: after it the same steps give the same decisions. */
@@ -31,7 +34,7 @@ export class Scene {
     turn.now = i;
     turn.sessionLow = i;
     turn.sessionHigh = ~i;
-    if (this.live.readsSeed) {
+    if (this.decider.readsSeed) {
       this.#random.next();
       turn.seedLow = this.#random.low;
       turn.seedHigh = this.#random.high;
@@ -53,8 +56,9 @@ const runWasm: Run = (scenes, path, count) => {
   for (let i = 0, at = 0; i < count; i++) {
     const scene = scenes[at]!;
     at = at + 1 < scenes.length ? at + 1 : 0;
-    scene.live.decide(scene.turn, scene.prepare(i, scene.deck[path]));
-    sum = (Math.imul(sum, 31) + scene.live.row) | 0;
+    const { decider } = scene;
+    decider.decide(scene.turn, scene.prepare(i, scene.deck[path]));
+    sum = (Math.imul(sum, 31) + decider.row) | 0;
     scene.deck.step(i);
   }
   return sum;

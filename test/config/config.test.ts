@@ -141,7 +141,7 @@ describe("one mistake, one line", () => {
     [
       "a later release's selection key",
       `${W}\nworker_selection: { shadow: [] }`,
-      'hawser.yaml:2:21: unknown key "shadow" in worker_selection (allowed: aggregated, prefill, decode, encode, instances)',
+      'hawser.yaml:2:21: unknown key "shadow" in worker_selection (allowed: aggregated, fallback, prefill, decode, encode, instances)',
     ],
     [
       "port",
@@ -313,8 +313,23 @@ describe("one mistake, one line", () => {
     ],
     [
       "instance key of a later release",
+      instances("{ name: a, type: random, share: x }"),
+      'hawser.yaml:4:32: unknown key "share" in worker_selection.instances[0] (allowed: name, type, sha256, parameters)',
+    ],
+    [
+      "a digest that is none",
       instances("{ name: a, type: random, sha256: x }"),
-      'hawser.yaml:4:32: unknown key "sha256" in worker_selection.instances[0] (allowed: name, type, parameters)',
+      'hawser.yaml:4:40: worker_selection.instances[0].sha256 must be the SHA-256 of the module file, 64 lower-case hex digits, found "x"',
+    ],
+    [
+      "a fallback that is not there",
+      `${SMALLEST}worker_selection: { fallback: spred, instances: [{ name: spread, type: random }] }\n`,
+      'hawser.yaml:2:31: worker_selection.fallback names the unknown instance "spred", did you mean "spread"? (instances: spread)',
+    ],
+    [
+      "a fallback that is the selected instance",
+      `${SMALLEST}worker_selection: { aggregated: a, fallback: a, instances: [{ name: a, type: random }] }\n`,
+      'hawser.yaml:2:46: worker_selection.fallback must be another instance than aggregated, found "a" for both',
     ],
     [
       "parameters that are a list",

@@ -3,7 +3,9 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { COLUMNS, FIELDS, MAX_CAPACITY, strideOf } from "../../host/abi/frame.js";
 import { type Failure, REASON, REASON_NAMES } from "../../host/abi/reasons.js";
 import { Candidates } from "../../host/policy/candidates.js";
-import { FailureCounts, LivePolicy, PolicyStartError, Turn } from "../../host/policy/live.js";
+import { Turn } from "../../host/policy/decider.js";
+import { PolicyHealth } from "../../host/policy/health.js";
+import { LivePolicy, PolicyStartError } from "../../host/policy/live.js";
 import {
   COMMAND,
   makePuppets,
@@ -26,7 +28,7 @@ beforeAll(async () => {
 /** A puppet with four rows, of which the last is not eligible. */
 class Stage {
   readonly candidates = new Candidates(CAPACITY);
-  readonly failures = new FailureCounts();
+  readonly health = new PolicyHealth();
   readonly turn = new Turn();
   readonly live: LivePolicy;
 
@@ -36,7 +38,7 @@ class Stage {
       this.candidates.setActiveRequests(row, load);
       this.candidates.setEligible(row, row !== 3);
     }
-    this.live = new LivePolicy(puppet(reads), Float64Array.from(parameters), this.candidates, this.failures);
+    this.live = new LivePolicy(puppet(reads), Float64Array.from(parameters), this.candidates, this.health);
   }
 
   tell(command: keyof typeof COMMAND, argument = 0, bound = -1) {
@@ -70,7 +72,7 @@ describe("an answer in order", () => {
     const reason = REASON[name as keyof typeof REASON];
     const decided = { row: 2, reason: name, failure: undefined, fallback: false };
     expect(stage.tell("answer", answer(2, reason))).toEqual(decided);
-    expect(stage.failures.byKind()).toEqual({});
+    expect(stage.health.failures()).toEqual({});
   });
 
   test.each([256, 300, 511])("with the policy's own reason %i is used under its name", (reason) => {
@@ -127,11 +129,11 @@ describe("an answer that cannot be used (G9)", () => {
     const stage = new Stage();
     const rescued = { row: BUILT_IN_ROW, reason: "fallback", failure, fallback: true };
     expect(stage.tell(command, argument)).toEqual(rescued);
-    expect(stage.failures.byKind()).toEqual({ [failure]: 1 });
+    expect(stage.health.failures()).toEqual({ [failure]: 1 });
 
     const decided = { row: 0, reason: "keep", failure: undefined, fallback: false };
     expect(stage.tell("answer", answer(0, REASON.keep))).toEqual(decided);
-    expect(stage.failures.byKind()).toEqual({ [failure]: 1 });
+    expect(stage.health.failures()).toEqual({ [failure]: 1 });
   });
 
   test("every reserved reason is refused", () => {
@@ -139,17 +141,17 @@ describe("an answer that cannot be used (G9)", () => {
     for (let reason = 7; reason <= 255; reason++) {
       expect(stage.tell("answer", answer(0, reason)).failure, `reason ${reason}`).toBe("bad_reason");
     }
-    expect(stage.failures.byKind()).toEqual({ bad_reason: 249 });
+    expect(stage.health.failures()).toEqual({ bad_reason: 249 });
   });
 
   test("kinds are counted apart, and instances that share the counts add to them", () => {
     const stage = new Stage();
-    const other = new LivePolicy(puppet([]), new Float64Array(2), stage.candidates, stage.failures);
+    const other = new LivePolicy(puppet([]), new Float64Array(2), stage.candidates, stage.health);
     const turn = new Turn();
     turn.sessionHigh = -1;
     for (const argument of [-1, answer(3, 0), answer(9, 0), -5]) stage.tell("answer", argument);
     other.decide(turn, -1);
-    expect(stage.failures.byKind()).toEqual({ no_choice: 3, not_eligible: 1, bad_row: 1 });
+    expect(stage.health.failures()).toEqual({ no_choice: 3, not_eligible: 1, bad_row: 1 });
   });
 
   test("of another type than i32 is a failure, not an exception", async () => {
@@ -220,7 +222,7 @@ describe("after a trap (G3)", () => {
   test("every further trap is answered and counted", () => {
     const stage = new Stage();
     for (let time = 0; time < 50; time++) expect(stage.tell("trap").row).toBe(BUILT_IN_ROW);
-    expect(stage.failures.byKind()).toEqual({ trap: 50 });
+    expect(stage.health.failures()).toEqual({ trap: 50 });
     expect(stage.tell("answer", answer(2, REASON.keep)).row).toBe(2);
   });
 });
@@ -284,7 +286,7 @@ describe("with no eligible row", () => {
     const none = { row: -1, reason: "none", failure: undefined, fallback: true };
     expect(stage.tell("count")).toEqual(none);
     expect(stage.tell("trap")).toEqual(none);
-    expect(stage.failures.byKind()).toEqual({});
+    expect(stage.health.failures()).toEqual({});
     stage.candidates.setEligible(3, true);
     expect(stage.tell("count")).toMatchObject({ row: 3, reason: told(2) });
   });

@@ -1,6 +1,7 @@
 // What the router fills of the frame, as a policy sees it.
 import { beforeAll, describe, expect, it } from "vitest";
 import { FILLED } from "../../host/policy/filled.js";
+import type { Program } from "../../host/policy/live.js";
 import { SeedGenerator } from "../../host/policy/random.js";
 import { hashSession, hashWorker } from "../../host/routing/hash.js";
 import { type AcquireRequest, Router } from "../../host/routing/router.js";
@@ -8,7 +9,7 @@ import { admit } from "../../host/sandbox/admit.js";
 import { compileAssembly } from "../fixtures/assembly.js";
 
 /** In the order of the switch below. */
-const READERS = [
+const READERS: Program["manifest"]["reads"] = [
   "now",
   "seed",
   "session",
@@ -56,17 +57,17 @@ const workers = [
   { id: "w1", weight: 50, slots: 256 },
 ];
 
-function probe(what: string, row = 0, reads = READERS.slice(0, 8)): Router {
+function probe(what: string, row = 0, reads: Program["manifest"]["reads"] = READERS.slice(0, 8)): Router {
   const manifest = {
     type: "probe",
-    reads: reads as never[],
+    reads,
     reasons: new Map(Array.from({ length: 256 }, (_, byte) => [256 + byte, `byte_${byte}`] as const)),
   };
   return new Router({
     instance: {
       name: "probe",
-      policy: { manifest, admitted: module } as never,
-      parameters: Float64Array.of(READERS.indexOf(what), row),
+      policy: { manifest, admitted: module },
+      parameters: Float64Array.of(READERS.indexOf(what as never), row),
     },
     workers,
     clock: () => 1234.5,

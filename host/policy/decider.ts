@@ -1,0 +1,53 @@
+// What a router asks: a policy, or the host's own rule in its place.
+
+import type { Failure } from "../abi/reasons.js";
+import type { Candidates } from "./candidates.js";
+
+/** What changes with every decision: the header fields that a router fills. One object, used again and again. */
+export class Turn {
+  /** Monotonic milliseconds. */
+  now = 0;
+  /** 64 random bits as two signed words. */
+  seedLow = 0;
+  seedHigh = 0;
+  /** 64-bit hash of the scoped session key as two signed words; both 0 without a key. */
+  sessionLow = 0;
+  sessionHigh = 0;
+  /** Requests of the binding in flight on the bound worker. */
+  sessionRequests = 0;
+}
+
+/** Chooses rows. A decision is left in its fields rather than returned, so that deciding allocates nothing. */
+export interface Decider {
+  /** The chosen row of the last decision, -1 where none was eligible. */
+  readonly row: number;
+  /** Name of the last decision's reason, or `fallback`, or `none`. */
+  readonly reason: string;
+  /** Why the last decision was a fallback, where the policy was asked. */
+  readonly failure: Failure | undefined;
+  readonly readsSeed: boolean;
+  readonly readsSessionRequests: boolean;
+  /** Chooses a row for one request. `bound` is the row its session is bound to, -1 for none. Never throws. */
+  decide(turn: Turn, bound: number): void;
+}
+
+/** The built-in least-loaded rule, in the place of a policy that is not asked any more. */
+export class BuiltInRule implements Decider {
+  row = -1;
+  readonly failure = undefined;
+  readonly readsSeed = false;
+  readonly readsSessionRequests = false;
+  readonly #candidates: Candidates;
+
+  constructor(candidates: Candidates) {
+    this.#candidates = candidates;
+  }
+
+  get reason(): string {
+    return this.row < 0 ? "none" : "fallback";
+  }
+
+  decide(): void {
+    this.row = this.#candidates.leastLoaded();
+  }
+}
