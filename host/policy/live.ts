@@ -2,6 +2,7 @@
 
 import { Frame, WORD } from "../abi/frame.js";
 import { FAILURES, type Failure, LAST_SHARED_REASON, REASON_NAMES, ROW_MASK } from "../abi/reasons.js";
+import { budgetOf, FUEL_EXPORT, START_EXPORT, START_UNITS } from "../sandbox/admit.js";
 import type { Candidates } from "./candidates.js";
 import type { PolicyFile } from "./catalog.js";
 
@@ -40,10 +41,15 @@ export class FailureCounts {
   }
 }
 
+type Init = (capacity: number) => number;
 type Select = (n: number, bound: number) => number;
+/** The global of a module in which the meter keeps what is left of a call's units. */
+type Fuel = { readonly value: number };
 
+const NO_FUEL: Fuel = { value: 0 };
 const NO_FAILURE = -1;
 const TRAP = FAILURES.indexOf("trap");
+const FUEL = FAILURES.indexOf("fuel");
 const BAD_ROW = FAILURES.indexOf("bad_row");
 const NOT_ELIGIBLE = FAILURES.indexOf("not_eligible");
 const BAD_REASON = FAILURES.indexOf("bad_reason");
@@ -70,6 +76,9 @@ export class LivePolicy {
   #reason = 0;
   #failure = NO_FAILURE;
   #select: Select = unavailable;
+  #fuel: Fuel = NO_FUEL;
+  /** What the last call used, where it trapped: its instance is gone. */
+  #fuelOfTrap = 0;
   #words: Uint32Array = new Uint32Array(0);
   #now: Float64Array = new Float64Array(0);
 
@@ -109,6 +118,16 @@ export class LivePolicy {
   }
 
   /**
+   * Units of fuel that the policy's last call used, of `budgetOf(capacity)`; 0 where it was not called. More than the
+   * budget where the call ended for want of fuel.
+   */
+  get fuelUsed(): number {
+    if (this.row < 0) return 0;
+    if (this.#failure === TRAP || this.#failure === FUEL) return this.#fuelOfTrap;
+    return this.#unitsGone();
+  }
+
+  /**
    * Chooses a row for one request. `bound` is the row its session is bound to, -1 for none. Never throws: where the
    * policy fails, the built-in least-loaded rule answers in its place.
    */
@@ -123,10 +142,9 @@ export class LivePolicy {
     this.#writeHeader(turn);
     let answer: number;
     try {
-      // Throws, too, where a module answers an i64.
-      answer = this.#select(candidates.n, bound) | 0;
+      answer = this.#select(candidates.n, bound);
     } catch {
-      this.#fail(TRAP);
+      this.#fail(this.#fuel.value < 0 ? FUEL : TRAP);
       this.#restart();
       return;
     }
@@ -169,12 +187,18 @@ export class LivePolicy {
     this.fallback = true;
   }
 
+  #unitsGone(): number {
+    return this.#fuel === NO_FUEL ? 0 : budgetOf(this.#candidates.capacity) - this.#fuel.value;
+  }
+
   /** A trapped instance is never called again: its shadow stack is displaced and its state half-written. */
   #restart(): void {
+    this.#fuelOfTrap = this.#unitsGone();
     try {
       this.#start();
     } catch {
       this.#select = unavailable;
+      this.#fuel = NO_FUEL;
     }
   }
 
@@ -187,6 +211,7 @@ export class LivePolicy {
     this.#now = frame.now;
     this.#candidates.mirrorTo(frame, this.#policy.manifest.reads);
     this.#select = exports.select as Select;
+    this.#fuel = fuelOf(exports);
   }
 }
 
@@ -194,16 +219,22 @@ function unavailable(): never {
   throw new PolicyStartError("the policy could not be started again");
 }
 
+/** A fresh instance whose start has run. */
 function instantiate(module: WebAssembly.Module): WebAssembly.Exports {
+  let exports: WebAssembly.Exports;
   try {
-    return new WebAssembly.Instance(module).exports;
+    ({ exports } = new WebAssembly.Instance(module));
   } catch (error) {
     throw new PolicyStartError(`the module cannot be instantiated: ${(error as Error).message}`);
   }
+  const start = exports[START_EXPORT] as (() => void) | undefined;
+  if (start) callMetered(exports, "the start function", START_UNITS, start);
+  return exports;
 }
 
 function openFrame(exports: WebAssembly.Exports, capacity: number): Frame {
-  const address = callInit(exports.init as (capacity: number) => number, capacity);
+  const init = exports.init as Init;
+  const address = callMetered(exports, "init", budgetOf(capacity), () => init(capacity));
   if (address < 0)
     throw new PolicyStartError(`init refuses a capacity of ${capacity}: it answers ${address}`);
   const { buffer } = exports.memory as WebAssembly.Memory;
@@ -214,10 +245,18 @@ function openFrame(exports: WebAssembly.Exports, capacity: number): Frame {
   }
 }
 
-function callInit(init: (capacity: number) => number, capacity: number): number {
+function callMetered<T>(exports: WebAssembly.Exports, name: string, units: number, call: () => T): T {
   try {
-    return init(capacity);
+    return call();
   } catch (error) {
-    throw new PolicyStartError(`init traps: ${(error as Error).message}`);
+    throw new PolicyStartError(
+      fuelOf(exports).value < 0
+        ? `${name} runs out of fuel: it may use ${units} units`
+        : `${name} traps: ${(error as Error).message}`,
+    );
   }
+}
+
+function fuelOf(exports: WebAssembly.Exports): Fuel {
+  return exports[FUEL_EXPORT] as WebAssembly.Global<"i32">;
 }
