@@ -3,6 +3,7 @@ import { Command } from "commander";
 import { type ExampleResult, runExamples } from "../policy/examples.js";
 import { PolicyStartError } from "../policy/live.js";
 import { loadPolicy, PolicyError } from "../policy/load.js";
+import { printExamples } from "./example-lines.js";
 
 /** The `policy test` subcommand. Exit code 1 where an example fails or there is none. */
 export function policyTestCommand(): Command {
@@ -12,13 +13,7 @@ export function policyTestCommand(): Command {
     .option("--path <dir...>", "directories to search before the shipped policies", [])
     .action((name: string, { path }: { path: string[] }, command: Command) => {
       const results = run(name, path, command);
-      for (const { title, failures } of results) {
-        process.stdout.write(`${failures.length === 0 ? "ok  " : "FAIL"}  ${title}\n`);
-        for (const failure of failures) process.stdout.write(`      ${failure}\n`);
-      }
-      const failed = results.filter(({ failures }) => failures.length > 0).length;
-      process.stdout.write(`${results.length - failed} passed, ${failed} failed\n`);
-      if (failed > 0) process.exitCode = 1;
+      if (printExamples(results) > 0) process.exitCode = 1;
     });
 }
 
