@@ -1,12 +1,13 @@
 // `hawser policy run`: cases in, decisions out, through the code that decides in the gateway.
 import { once } from "node:events";
 import { createInterface } from "node:readline";
-import { Command, InvalidArgumentError } from "commander";
+import { Command } from "commander";
 import { MAX_CAPACITY } from "../abi/frame.js";
 import { CaseError, CaseRunner, DEFAULT_CAPACITY } from "../policy/case.js";
 import { PolicyStartError } from "../policy/live.js";
 import { loadPolicy, PolicyError } from "../policy/load.js";
 import { resolveParameters } from "../policy/parameters.js";
+import { integer, jsonObject } from "./options.js";
 
 interface Flags {
   parameters?: Record<string, unknown>;
@@ -85,24 +86,4 @@ function decide(runner: CaseRunner, line: string): object | string {
 
 async function write(text: string): Promise<void> {
   if (text !== "" && !process.stdout.write(text)) await once(process.stdout, "drain");
-}
-
-function jsonObject(text: string): Record<string, unknown> {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    throw new InvalidArgumentError("It must be a JSON object.");
-  }
-  if (typeof value === "object" && value !== null && !Array.isArray(value))
-    return value as Record<string, unknown>;
-  throw new InvalidArgumentError("It must be a JSON object.");
-}
-
-function integer(least: number, most: number): (text: string) => number {
-  return (text) => {
-    const value = Number(text);
-    if (/^\d+$/.test(text) && value >= least && value <= most) return value;
-    throw new InvalidArgumentError(`It must be an integer from ${least} to ${most}.`);
-  };
 }

@@ -24,9 +24,9 @@ beforeAll(() => {
     cwd: ROOT,
   });
   const tarball = packed.toString().trim().split("\n").at(-1)!;
-  const { devDependencies } = JSON.parse(readFileSync(`${ROOT}package.json`, "utf8"));
+  const { dependencies, devDependencies } = JSON.parse(readFileSync(`${ROOT}package.json`, "utf8"));
   const tools = ["assemblyscript", "typescript", "@types/node"].map(
-    (name) => `${name}@${devDependencies[name]}`,
+    (name) => `${name}@${{ ...dependencies, ...devDependencies }[name]}`,
   );
   execFileSync("npm", ["init", "-y"], { cwd: folder, env });
   execFileSync("npm", ["install", "--no-audit", "--no-fund", `./${tarball}`, ...tools], { cwd: folder, env });
