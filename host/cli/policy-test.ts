@@ -72,7 +72,7 @@ function runFuzz(name: string, subject: Subject, count: number, flags: Flags): b
     return true;
   }
   process.stdout.write(`FAIL  random case ${finding.frame}, seed ${flags.seed}: ${finding.what}\n`);
-  printCases(finding, [name], flags);
+  printCases(finding, [[name, subject]]);
   return false;
 }
 
@@ -85,18 +85,22 @@ function runAgainst(name: string, subject: Subject, other: string, flags: Flags)
     return true;
   }
   process.stdout.write(`FAIL  random case ${finding.frame}, seed ${flags.seed}: it differs from ${other}\n`);
-  printCases(finding, [name, other], flags);
+  printCases(finding, [
+    [name, subject],
+    [other, second],
+  ]);
   return false;
 }
 
 /** The cases stand on lines of their own, as `policy run` reads them. */
-function printCases({ cases, decisions, capacity }: Finding, names: readonly string[], flags: Flags): void {
+function printCases(
+  { cases, decisions, capacity }: Finding,
+  subjects: readonly (readonly [name: string, subject: Subject])[],
+): void {
   for (const one of cases) process.stdout.write(`${JSON.stringify(one)}\n`);
-  const given = [flags.parameters, flags.againstParameters];
-  for (const [index, name] of names.entries()) {
-    const parameters = given[index] ? ` --parameters '${JSON.stringify(given[index])}'` : "";
-    process.stdout.write(
-      `      policy run ${name} --capacity ${capacity}${parameters}: ${JSON.stringify(decisions[index])}\n`,
-    );
+  for (const [index, [name, { parameters }]] of subjects.entries()) {
+    const given = parameters.given ? ` --parameters '${JSON.stringify(parameters.given)}'` : "";
+    const decision = JSON.stringify(decisions[index]);
+    process.stdout.write(`      policy run ${name} --capacity ${capacity}${given}: ${decision}\n`);
   }
 }

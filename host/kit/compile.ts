@@ -47,12 +47,12 @@ export async function compile(
   source: string,
   language: Language,
   target: Target = "release",
-): Promise<Uint8Array> {
+): Promise<Uint8Array<ArrayBuffer>> {
   const scratch = mkdtempSync(join(tmpdir(), "hawser-build-"));
   try {
     const output = join(scratch, "module.wasm");
     await run(commandOf(source, language, target, output, scratch), source);
-    return readFileSync(output);
+    return readFileSync(output) as Uint8Array<ArrayBuffer>;
   } finally {
     rmSync(scratch, { recursive: true, force: true });
   }

@@ -85,7 +85,8 @@ function tryDry(policy: PolicyFile): DryRun | string {
  * PolicyStartError where it does not start.
  */
 export function dryRun(policy: Pick<PolicyFile, "manifest" | "admitted">): DryRun {
-  const runner = new CaseRunner(policy, trialParameters(policy.manifest.parameters, undefined), DRY_CAPACITY);
+  const { values } = trialParameters(policy.manifest.parameters, undefined);
+  const runner = new CaseRunner(policy, values, DRY_CAPACITY);
   const decisions = DRY_ROWS.flatMap((rows) => {
     const loads = Array.from({ length: rows }, (_, row) => (row * 5 + 3) % 7);
     return [-1, ...loads.keys()].map((bound) => {

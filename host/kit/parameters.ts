@@ -2,22 +2,31 @@
 import { PolicyError } from "../policy/load.js";
 import { encode, type ParameterSpec, resolveParameters } from "../policy/parameters.js";
 
+/** Values in manifest order, and the mapping that gives them where it is needed at all. */
+export interface TrialParameters {
+  readonly values: Float64Array;
+  readonly given: Readonly<Record<string, unknown>> | undefined;
+}
+
 /**
- * Values in manifest order: what `given` says, else the defaults. A required parameter that `given` leaves out takes
- * the smallest value it allows. Throws a PolicyError where `given` is not allowed.
+ * What `given` says, else the defaults. A required parameter that `given` leaves out takes the smallest value it
+ * allows. Throws a PolicyError where `given` is not allowed.
  */
 export function trialParameters(
   specs: readonly ParameterSpec[],
-  given: Record<string, unknown> | undefined,
-): Float64Array {
-  const optional = specs.map((spec) => ({
-    ...spec,
-    default: spec.default === undefined ? smallest(spec) : spec.default,
-  }));
-  const { values, mistakes } = resolveParameters(optional, given);
+  given: Readonly<Record<string, unknown>> | undefined,
+): TrialParameters {
+  const complete = specs.map((spec) =>
+    spec.default === undefined ? { ...spec, default: smallest(spec) } : spec,
+  );
+  const { values, mistakes } = resolveParameters(complete, given);
   if (mistakes.length > 0)
     throw new PolicyError(mistakes.map(({ message }) => `--parameters: ${message}`).join("\n"));
-  return values;
+  const isRequired = ({ name, default: fallback }: ParameterSpec) =>
+    fallback === undefined && !name.includes(".");
+  const required = specs.filter(isRequired).map((spec) => [spec.name, smallest(spec)] as const);
+  const all = { ...Object.fromEntries(required), ...given };
+  return { values, given: Object.keys(all).length > 0 ? all : undefined };
 }
 
 function smallest(spec: ParameterSpec): number | boolean | string | null {

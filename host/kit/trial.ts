@@ -3,6 +3,7 @@ import { CaseRunner, type Decision } from "../policy/case.js";
 import type { PolicyFile } from "../policy/catalog.js";
 import { budgetOf } from "../sandbox/admit.js";
 import { type FrameCase, FrameSource } from "./frames.js";
+import type { TrialParameters } from "./parameters.js";
 import { shrink } from "./shrink.js";
 
 /** Capacities that are tried; what a decision may use grows with it. */
@@ -12,10 +13,9 @@ const LARGE_EVERY = 16;
 /** An honest policy stays under this part of its budget. */
 const HONEST_PART = 0.75;
 
-/** A policy and its parameters in manifest order. */
 export interface Subject {
   readonly policy: Pick<PolicyFile, "manifest" | "admitted">;
-  readonly parameters: Float64Array;
+  readonly parameters: TrialParameters;
 }
 
 /** The smallest cases that show something; the last of them does, those before it lead there. */
@@ -85,7 +85,7 @@ function search(
 }
 
 function start(subjects: readonly Subject[], capacity: number): CaseRunner[] {
-  return subjects.map(({ policy, parameters }) => new CaseRunner(policy, parameters, capacity));
+  return subjects.map(({ policy, parameters }) => new CaseRunner(policy, parameters.values, capacity));
 }
 
 function explain(
