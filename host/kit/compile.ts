@@ -131,7 +131,13 @@ function run({ program, args, missing }: Command, source: string): Promise<void>
       if (code === 0) resolve();
       else if (signal)
         reject(new BuildError(`${source}: the compiler was ended by ${signal}\n${said}`.trim()));
-      else reject(new BuildError(said.trim() || `${source}: the compiler ended with ${code}`));
+      else
+        reject(new BuildError(withFile(said.trim(), source) || `${source}: the compiler ended with ${code}`));
     });
   });
+}
+
+/** The assembler of the text format names only a line and a column. */
+function withFile(said: string, source: string): string {
+  return said.replace(/^Fatal: (?=\d+:\d+: )/, `${source}:`);
 }

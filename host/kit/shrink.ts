@@ -3,6 +3,7 @@ import type { FrameCase } from "./frames.js";
 
 /** Cases are run no more often than this while they are made smaller. */
 const ATTEMPTS = 3_000;
+const SIMPLE_BITS = ["0x0", "0xffffffffffffffff"];
 
 /**
  * The smallest end of `history` to be found that still `shows` what its whole shows, each of its cases made as small as
@@ -64,7 +65,7 @@ function smallest(start: FrameCase, holds: (one: FrameCase) => boolean): FrameCa
 /** Cases a step smaller, the largest steps first. */
 function* smallerThan(given: FrameCase): Generator<FrameCase> {
   yield* fewerRows(given);
-  for (const key of ["bound", "eligible", "columns", "request"] as const) {
+  for (const key of ["bound", "eligible", "columns"] as const) {
     if (given[key] !== undefined) yield without(given, key);
   }
   yield* smallerColumns(given);
@@ -120,7 +121,7 @@ function* smallerRequest(given: FrameCase): Generator<FrameCase> {
     if (name !== "seed")
       yield Object.keys(rest).length === 0 ? without(given, "request") : { ...given, request: rest };
     const put = (smaller: number | string) => ({ ...given, request: { ...given.request, [name]: smaller } });
-    if (typeof value === "string" && value !== "0x0") yield put("0x0");
+    if (typeof value === "string") for (const simpler of simplerBits(value)) yield put(simpler);
     if (typeof value === "number") for (const smaller of smallerNumbers(value)) yield put(smaller);
   }
 }
@@ -131,9 +132,18 @@ function* smallerValues(values: readonly number[]): Generator<readonly number[]>
   }
 }
 
-/** Integers nearer to 0. */
-function smallerNumbers(value: number): number[] {
+/** All bits zero, else all bits one: with either, a draw's outcome is plain to see. */
+function simplerBits(value: string): readonly string[] {
+  const known = SIMPLE_BITS.indexOf(value);
+  return known < 0 ? SIMPLE_BITS : SIMPLE_BITS.slice(0, known);
+}
+
+/** Integers nearer to 0, by halving steps: the smallest one that shows something is a few of them away. */
+function* smallerNumbers(value: number): Generator<number> {
   const size = Math.abs(value);
-  const sizes = [0, Math.floor(size / 2), Math.floor(size - size / 10), size - 1];
-  return [...new Set(sizes)].filter((one) => one >= 0 && one < size).map((one) => one * Math.sign(value) + 0);
+  const sign = Math.sign(value);
+  if (size >= 1) yield 0;
+  for (let step = 2 ** Math.floor(Math.log2(size)); step >= 1; step /= 2) {
+    if (size > step) yield (size - step) * sign;
+  }
 }
