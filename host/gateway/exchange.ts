@@ -9,6 +9,7 @@ import { discardBody, readBody } from "./body.js";
 import { type ErrorStyle, type GatewayError, sendError } from "./errors.js";
 import type { Fleet } from "./fleet.js";
 import { requestHeaders, responseHeaders } from "./headers.js";
+import { topLevelString } from "./json-scan.js";
 
 /** Largest request body, in bytes. */
 export const BODY_LIMIT = 64 * 1_048_576;
@@ -202,16 +203,14 @@ function passablePhrase(phrase: string | undefined): string | undefined {
 
 /** The model a body asks for, or what is wrong with the body. */
 function readModel(body: Buffer): string | GatewayError {
-  let parsed: unknown;
-  try {
-    parsed = JSON.parse(body.toString());
-  } catch {
-    return { status: 400, code: "invalid_json", message: "the body is not valid JSON" };
+  const model = topLevelString(body, "model");
+  switch (model.kind) {
+    case "invalid":
+      return { status: 400, code: "invalid_json", message: "the body is not valid JSON" };
+    case "not_object":
+      return { status: 400, code: "invalid_json", message: "the body must be a JSON object" };
+    case "string":
+      if (model.value !== "") return model.value;
   }
-  if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) {
-    return { status: 400, code: "invalid_json", message: "the body must be a JSON object" };
-  }
-  const { model } = parsed as { model?: unknown };
-  if (typeof model === "string" && model !== "") return model;
   return { status: 400, code: "model_required", message: 'the body must name its "model" as a string' };
 }

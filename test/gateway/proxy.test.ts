@@ -319,6 +319,8 @@ describe("what a client can get wrong", () => {
     ["a body that is not JSON", "{", 400, "invalid_json"],
     ["an empty body", "", 400, "invalid_json"],
     ["a JSON body that is no object", '["m"]', 400, "invalid_json"],
+    ["an empty model", '{"model":""}', 400, "model_required"],
+    ["a last model that is none", '{"model":"m","model":null}', 400, "model_required"],
     ["no model", "{}", 400, "model_required"],
     ["a model that is no string", '{"model":7}', 400, "model_required"],
     ["a text that only looks like a model (B28)", '{"prompt":"\\"model\\": \\"m\\""}', 400, "model_required"],
