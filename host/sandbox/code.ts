@@ -1,4 +1,5 @@
 // The code of a module: what is in it, and where the meter has to change it.
+import { unitsOf, VALUES_PER_UNIT } from "./costs.js";
 import type { Declarations } from "./declarations.js";
 import { quoted } from "./error.js";
 import type { Limits } from "./limits.js";
@@ -40,11 +41,6 @@ export interface Code {
   readonly referenced: ReadonlySet<number>;
 }
 
-/** Locals, parameters and results cost time, too: a call clears or moves them, eight for a unit. */
-const VALUES_PER_UNIT = 8;
-/** These are calls into the engine. */
-const ENGINE_CALL_UNITS = 20;
-const ENGINE_CALLS: ReadonlySet<number> = new Set([OP.tableGet, OP.tableSet, OP.refFunc]);
 const BULK_MEMORY: ReadonlySet<number> = new Set([OP.memoryInit, OP.memoryCopy, OP.memoryFill]);
 const CALLS: ReadonlySet<number> = new Set([OP.call, OP.returnCall, OP.refFunc]);
 
@@ -120,8 +116,9 @@ class CodeScan implements Code {
     const opcode = readOpcode(reader);
     const operand = readImmediates(reader, OPCODES.get(opcode)!);
     const region = this.#regions.at(-1)!;
-    this.#count(reader, region, opcode === OP.brTable ? 1 + operand : 1);
-    if (ENGINE_CALLS.has(opcode)) region.units += ENGINE_CALL_UNITS;
+    const targets = opcode === OP.brTable ? operand : 0;
+    region.units += unitsOf(opcode) + targets;
+    this.#count(reader, 1 + targets);
     if (CALLS.has(opcode)) this.referenced.add(operand);
     if (BULK_MEMORY.has(opcode)) this.#patches.push({ at, kind: "length" });
     else if (opcode === OP.memoryGrow) this.#patches.push({ at, kind: "grow" });
@@ -130,8 +127,7 @@ class CodeScan implements Code {
     else if (opcode === OP.end) this.#regions.pop();
   }
 
-  #count(reader: Reader, region: Region, instructions: number): void {
-    region.units += instructions;
+  #count(reader: Reader, instructions: number): void {
     this.instructions += instructions;
     if (this.instructions > this.limits.instructions) {
       reader.refuse(`with it the module has more than ${this.limits.instructions} instructions`);

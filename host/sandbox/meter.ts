@@ -1,5 +1,6 @@
 // Rewrites a module so that every call into it ends: loops and calls pay from a tank, and trap when it is empty.
 import type { FunctionBody, Patch } from "./code.js";
+import { UNIT_BYTES_LOG2 } from "./costs.js";
 import { KINDS } from "./declarations.js";
 import { OP } from "./opcodes.js";
 import type { ParsedModule } from "./parse.js";
@@ -44,8 +45,9 @@ interface Added {
 const I32 = 0x7f;
 const MUTABLE = 1;
 const NO_VALUES = 0x40;
-/** Bytes that an instruction may move for one unit, as a power of two. */
-const UNIT_BYTES_LOG2 = 6;
+/** Flags and kind of a segment of elements that fills no table. */
+const DECLARED = 3;
+const FUNCTION_ELEMENTS = 0;
 const FUNCTION_KIND = KINDS.indexOf("function");
 const GLOBAL_KIND = KINDS.indexOf("global");
 
@@ -154,6 +156,8 @@ class Meter {
         return this.#extended(id, [globalOf(0), globalOf(BASE_UNITS)]);
       case SECTION.export:
         return this.#exports();
+      case SECTION.element:
+        return this.#extended(id, this.#declaration());
       case SECTION.start:
         return undefined;
       case SECTION.code:
@@ -175,6 +179,18 @@ class Meter {
     const out = new Writer().u32(count + more.length).bytes(bytes.subarray(reader.at, reader.end));
     for (const one of more) out.bytes(one.view());
     return out;
+  }
+
+  /** `ref.func` may name a function that is exported; one that no longer is must be declared. */
+  #declaration(): Writer[] {
+    const { referenced } = this.module.code;
+    const unexported = Object.values(this.entries).filter(
+      (index) => index !== undefined && referenced.has(index),
+    );
+    if (unexported.length === 0) return [];
+    const segment = new Writer().byte(DECLARED, FUNCTION_ELEMENTS).u32(unexported.length);
+    for (const index of unexported) segment.u32(index!);
+    return [segment];
   }
 
   #exports(): Writer {

@@ -51,6 +51,8 @@ const modules = [
     .map(({ modulePath }) => new Uint8Array(readFileSync(modulePath))),
 ];
 const anyModule = fc.constantFrom(...modules);
+/** A part of a module, from 0 to 1: evenly spread, which the doubles of fast-check are not. */
+const anyPlace = fc.nat(999_999).map((millionths) => millionths / 1e6);
 
 /** Whether the module is admitted. What is admitted starts or says why not, and decides without harm. */
 function survives(bytes: Uint8Array): boolean {
@@ -91,7 +93,7 @@ describe("damage", () => {
   test(
     "by bytes that are other bytes",
     () => {
-      const change = fc.record({ at: fc.double({ min: 0, max: 0.999999, noNaN: true }), value: fc.nat(255) });
+      const change = fc.record({ at: anyPlace, value: fc.nat(255) });
       const bytes = fc
         .tuple(anyModule, fc.array(change, { minLength: 1, maxLength: 4 }))
         .map(([module, changes]) => {
@@ -100,7 +102,7 @@ describe("damage", () => {
           return copy;
         });
       const { admitted, refused } = damaged(bytes);
-      expect(admitted).toBeGreaterThan(RUNS / 100);
+      expect(admitted).toBeGreaterThan(RUNS / 10);
       expect(refused).toBeGreaterThan(RUNS / 4);
     },
     LIMIT_MS,
@@ -123,9 +125,8 @@ describe("damage", () => {
   test(
     "by cutting, and by bytes that are missing or too many",
     () => {
-      const place = fc.double({ min: 0, max: 1, noNaN: true });
       const bytes = fc
-        .tuple(anyModule, place, fc.nat(6), fc.uint8Array({ maxLength: 6 }))
+        .tuple(anyModule, anyPlace, fc.nat(6), fc.uint8Array({ maxLength: 6 }))
         .map(([module, at, missing, more]) => {
           const cut = Math.floor(at * module.length);
           const rest = missing === 6 ? [] : module.slice(cut + missing);

@@ -375,4 +375,13 @@ describe("what V8 says is not valid", () => {
     expect(message).toMatch(/^the module is not valid WebAssembly: /);
     expect(message).toMatch(detail);
   });
+
+  test("in one line, whatever its names are", () => {
+    const parts = { ...selecting(ASM.i32Add), names: { 1: "one\ntwo\u2028\u001b[31m" } };
+    expect(refusalOf(assemble(parts))).toMatch(
+      /"one\\u\{a\}two\\u\{2028\}\\u\{1b\}\[31m" failed: not enough/,
+    );
+    const opcode = { ...parts, ...selecting([0x27]) };
+    expect(refusalOf(assemble(opcode))).toContain('function 1 "one\\ntwo\\u{2028}\\u001b[31m": it uses');
+  });
 });

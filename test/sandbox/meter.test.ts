@@ -86,7 +86,7 @@ describe("a charge", () => {
     ["memory.fill", [...ASM.i32(4_096), ...ASM.i32(0)]],
     ["memory.copy", [...ASM.i32(4_096), ...ASM.i32(8_192)]],
     ["memory.init", [...ASM.i32(4_096), ...ASM.i32(0)]],
-  ])("of %s is one unit for 64 bytes beside its own", (name, operands) => {
+  ])("of %s is one unit for 64 bytes beside twenty of its own", (name, operands) => {
     const codes = {
       "memory.fill": ASM.memoryFill,
       "memory.copy": ASM.memoryCopy,
@@ -95,7 +95,16 @@ describe("a charge", () => {
     const data = { data: [[1, 0x80, 0x10, ...new Array<number>(2_048).fill(7)]] };
     const of = (bytes: number) =>
       used([operands, ASM.i32(bytes), codes[name as keyof typeof codes]], [], data);
-    expect([0, 63, 64, 2_000].map(of)).toEqual([4, 4, 5, 4 + 31]);
+    expect([0, 63, 64, 2_000].map(of)).toEqual([23, 23, 24, 23 + 31]);
+  });
+
+  test.each<[string, number[]]>([
+    ["f32.mul", [0x43, 0, 0, 0, 0, 0x43, 0, 0, 0, 0, 0x94]],
+    ["f64.div", [0x44, ...new Array<number>(8).fill(0), 0x44, ...new Array<number>(8).fill(0), 0xa3]],
+    ["f32x4.mul", [...repeat(2, ASM.i32(0), [0xfd, 0x11]), 0xfd, 0xe6, 1]],
+  ])("of %s counts the time that denormal numbers take", (name, code) => {
+    const operands = name === "f32x4.mul" ? 4 : 2;
+    expect(used([code, ASM.drop])).toBe(operands + 7 + 1);
   });
 
   test("of a length beyond the memory empties the tank before the trap of the instruction", () => {
@@ -233,6 +242,14 @@ describe("the rewritten module", () => {
     expect([found.five!.value, found.six!.value]).toEqual([5n, 6]);
     expect((found.table as unknown as WebAssembly.Table).length).toBe(3);
     expect(report.exports).toEqual(["memory", "init", "select", "five", "six", "table"]);
+  });
+
+  test("may refer to a function that only an entry's export declares", () => {
+    const parts = { functions: [{ code: [] }], exports: [exported("_initialize", 0, 2)] };
+    for (const index of [0, 1, 2]) {
+      const { module } = admit(assemble({ ...parts, select: { code: [[0xd2, index], ASM.drop, PLACE] } }));
+      expect(module).toBeInstanceOf(WebAssembly.Module);
+    }
   });
 
   test("is admitted again only under its own names", () => {
