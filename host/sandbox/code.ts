@@ -1,11 +1,13 @@
 // The code of a module: what is in it, and where the meter has to change it.
+import { Blocks, type Region, type Signature } from "./blocks.js";
 import { unitsOf, VALUES_PER_UNIT } from "./costs.js";
-import type { Declarations } from "./declarations.js";
+import type { Declarations, FunctionType } from "./declarations.js";
 import { quoted } from "./error.js";
 import type { Limits } from "./limits.js";
-import { OP, OPCODES, readImmediates, readOpcode, readValueType } from "./opcodes.js";
+import { OP, OPCODES, readImmediates, readOpcode, readValueType, SINGLE_RESULT } from "./opcodes.js";
 import type { Reader } from "./reader.js";
 import { SECTION, type Sections, sectionReader } from "./sections.js";
+import { effectOf } from "./stack.js";
 
 /** A place that the meter changes: behind a loop's header, before an instruction, or in its place. */
 export interface Patch {
@@ -14,11 +16,6 @@ export interface Patch {
   readonly kind: "loop" | "length" | "grow";
   /** What is to be charged for a pass through a loop. */
   readonly region?: Region;
-}
-
-/** Instructions that run without passing another loop's header; a loop inside is a region of its own. */
-export interface Region {
-  units: number;
 }
 
 export interface FunctionBody {
@@ -42,7 +39,16 @@ export interface Code {
 }
 
 const BULK_MEMORY: ReadonlySet<number> = new Set([OP.memoryInit, OP.memoryCopy, OP.memoryFill]);
-const CALLS: ReadonlySet<number> = new Set([OP.call, OP.returnCall, OP.refFunc]);
+const DIRECT_CALLS: ReadonlySet<number> = new Set([OP.call, OP.returnCall]);
+const INDIRECT_CALLS: ReadonlySet<number> = new Set([OP.callIndirect, OP.returnCallIndirect]);
+const BLOCKS: ReadonlySet<number> = new Set([OP.block, OP.loop, OP.if]);
+/** Nothing behind them in their block is reached. */
+const LAST_WORDS: ReadonlySet<number> = new Set([
+  ...[OP.unreachable, OP.br, OP.brTable, OP.return],
+  ...[OP.returnCall, OP.returnCallIndirect],
+]);
+const NO_VALUES: Signature = { parameters: 0, results: 0 };
+const ONE_RESULT: Signature = { parameters: 0, results: 1 };
 
 /** Reads the code section. Throws an AdmissionError for what breaks the format or `limits`, and any opcode not allowed. */
 export function readCode(
@@ -71,14 +77,13 @@ export function readCode(
   return scan;
 }
 
-/** The blocks around the instruction being read, and the regions they belong to. */
+/** Reads one body after the other, and counts. */
 class CodeScan implements Code {
   readonly bodies: FunctionBody[] = [];
   loops = 0;
   instructions = 0;
   readonly referenced = new Set<number>();
   #patches: Patch[] = [];
-  #regions: Region[] = [];
 
   constructor(
     private readonly declarations: Declarations,
@@ -86,15 +91,15 @@ class CodeScan implements Code {
   ) {}
 
   readBody(reader: Reader, index: number): void {
-    const { parameters, results } = this.declarations.types[this.declarations.functions[index]!]!;
+    const { parameters, results } = this.#functionSignature(index);
     const groups = reader.count("groups of locals");
     const start = reader.at;
-    const locals = this.#readLocals(reader, groups, parameters.length);
+    const locals = this.#readLocals(reader, groups, parameters);
     const code = reader.at;
-    const entry = { units: Math.floor((locals + results.length) / VALUES_PER_UNIT) };
+    const entry = { units: unitsOfValues(locals + results) };
     this.#patches = [];
-    this.#regions = [entry];
-    while (this.#regions.length > 0) this.#readInstruction(reader);
+    const blocks = new Blocks(entry);
+    while (blocks.levels >= 0) this.#readInstruction(reader, blocks);
     if (!reader.isAtEnd) reader.malformed("code follows its end");
     this.bodies.push({ start, code, end: reader.end, groups, locals, entry, patches: this.#patches });
   }
@@ -111,20 +116,23 @@ class CodeScan implements Code {
     return locals;
   }
 
-  #readInstruction(reader: Reader): void {
+  #readInstruction(reader: Reader, blocks: Blocks): void {
     const at = reader.at;
     const opcode = readOpcode(reader);
     const operand = readImmediates(reader, OPCODES.get(opcode)!);
-    const region = this.#regions.at(-1)!;
+    const signature = this.#signatureOf(opcode, operand);
     const targets = opcode === OP.brTable ? operand : 0;
-    region.units += unitsOf(opcode) + targets;
-    this.#count(reader, 1 + targets);
-    if (CALLS.has(opcode)) this.referenced.add(operand);
+    blocks.region.units += unitsOf(opcode) + targets;
+    this.#count(reader, 1 + targets + unitsOfValues(signature.parameters + signature.results));
+    if (DIRECT_CALLS.has(opcode) || opcode === OP.refFunc) this.referenced.add(operand);
     if (BULK_MEMORY.has(opcode)) this.#patches.push({ at, kind: "length" });
     else if (opcode === OP.memoryGrow) this.#patches.push({ at, kind: "grow" });
-    else if (opcode === OP.loop) this.#enter(reader, this.#openLoop(reader, operand));
-    else if (opcode === OP.block || opcode === OP.if) this.#enter(reader, region);
-    else if (opcode === OP.end) this.#regions.pop();
+    blocks.move(effectOf(opcode));
+    if (BLOCKS.has(opcode)) this.#enter(reader, blocks, opcode, signature);
+    else follow(blocks, opcode, signature);
+    if (blocks.height > this.limits.stack) {
+      reader.refuse(`it has more than ${this.limits.stack} values on the stack`);
+    }
   }
 
   #count(reader: Reader, instructions: number): void {
@@ -134,18 +142,50 @@ class CodeScan implements Code {
     }
   }
 
-  #openLoop(reader: Reader, type: number): Region {
-    if (++this.loops > this.limits.loops)
+  #enter(reader: Reader, blocks: Blocks, opcode: number, signature: Signature): void {
+    const region = opcode === OP.loop ? this.#openLoop(reader, signature) : blocks.region;
+    blocks.enter(region, signature);
+    if (blocks.levels > this.limits.levels) {
+      reader.refuse(`it nests blocks deeper than ${this.limits.levels} levels`);
+    }
+  }
+
+  #openLoop(reader: Reader, { parameters }: Signature): Region {
+    if (++this.loops > this.limits.loops) {
       reader.refuse(`with it the module has more than ${this.limits.loops} loops`);
-    const parameters = this.declarations.types[type]?.parameters.length ?? 0;
-    const region = { units: Math.floor(parameters / VALUES_PER_UNIT) };
+    }
+    const region = { units: unitsOfValues(parameters) };
     this.#patches.push({ at: reader.at, kind: "loop", region });
     return region;
   }
 
-  #enter(reader: Reader, region: Region): void {
-    if (this.#regions.push(region) - 1 > this.limits.levels) {
-      reader.refuse(`it nests blocks deeper than ${this.limits.levels} levels`);
-    }
+  /** What a call or a block takes and leaves. An index of nothing is left to V8 to refuse. */
+  #signatureOf(opcode: number, operand: number): Signature {
+    if (DIRECT_CALLS.has(opcode)) return this.#functionSignature(operand);
+    if (INDIRECT_CALLS.has(opcode)) return signatureOf(this.declarations.types[operand]);
+    if (!BLOCKS.has(opcode)) return NO_VALUES;
+    if (operand === SINGLE_RESULT) return ONE_RESULT;
+    return operand < 0 ? NO_VALUES : signatureOf(this.declarations.types[operand]);
   }
+
+  #functionSignature(index: number): Signature {
+    const { types, functions } = this.declarations;
+    return signatureOf(types[functions[index] ?? -1]);
+  }
+}
+
+function signatureOf(type: FunctionType | undefined): Signature {
+  return type ? { parameters: type.parameters.length, results: type.results.length } : NO_VALUES;
+}
+
+function unitsOfValues(values: number): number {
+  return Math.floor(values / VALUES_PER_UNIT);
+}
+
+/** What an instruction that opens no block does to those that are open. */
+function follow(blocks: Blocks, opcode: number, { parameters, results }: Signature): void {
+  if (opcode === OP.end) blocks.leave();
+  else if (opcode === OP.else) blocks.turn();
+  else if (LAST_WORDS.has(opcode)) blocks.die();
+  else blocks.move(results - parameters);
 }

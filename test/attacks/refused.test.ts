@@ -149,8 +149,10 @@ describe("what is too large", () => {
           repeat(500, ASM.loop(none)),
           repeat(200, [2, none]),
           repeat(200, ASM.end),
+          repeat(250, ASM.get(0)),
+          repeat(250, ASM.drop),
           // What there is beside these: two ends, a constant in each of init and select, and the ends of 998 functions.
-          repeat(20_000 - 1_000 - 400 - 4 - 998, ASM.nop),
+          repeat(20_000 - 1_000 - 400 - 500 - 4 - 998, ASM.nop),
           PLACE,
         ],
       },
