@@ -119,7 +119,7 @@ export class LivePolicy {
 
   /**
    * Units of fuel that the policy's last call used, of `budgetOf(capacity)`; 0 where it was not called. More than the
-   * budget where the call ended for want of fuel.
+   * budget where the call ended for want of fuel; where it trapped, those that had been written down by then.
    */
   get fuelUsed(): number {
     if (this.row < 0) return 0;

@@ -9,13 +9,16 @@ import type { Reader } from "./reader.js";
 import { SECTION, type Sections, sectionReader } from "./sections.js";
 import { effectOf } from "./stack.js";
 
-/** A place that the meter changes: behind a loop's header, before an instruction, or in its place. */
+/** An instruction that the meter changes, or adds something to. */
 export interface Patch {
-  /** Offset in the module. */
+  /** Offsets in the module. */
   readonly at: number;
-  readonly kind: "loop" | "length" | "grow";
+  readonly end: number;
+  readonly kind: "loop" | "length" | "grow" | "call" | "return";
   /** What is to be charged for a pass through a loop. */
   readonly region?: Region;
+  /** Blocks around a return. */
+  readonly levels?: number;
 }
 
 export interface FunctionBody {
@@ -26,6 +29,8 @@ export interface FunctionBody {
   readonly groups: number;
   /** Parameters and locals. */
   readonly locals: number;
+  /** Types of the results. */
+  readonly results: readonly number[];
   readonly entry: Region;
   readonly patches: readonly Patch[];
 }
@@ -38,7 +43,25 @@ export interface Code {
   readonly referenced: ReadonlySet<number>;
 }
 
-const BULK_MEMORY: ReadonlySet<number> = new Set([OP.memoryInit, OP.memoryCopy, OP.memoryFill]);
+/** What the meter changes beside loops. */
+const PATCH_KINDS: ReadonlyMap<number, Patch["kind"]> = new Map([
+  [OP.memoryInit, "length"],
+  [OP.memoryCopy, "length"],
+  [OP.memoryFill, "length"],
+  [OP.memoryGrow, "grow"],
+  [OP.return, "return"],
+  ...[OP.call, OP.callIndirect, OP.returnCall, OP.returnCallIndirect].map(
+    (opcode): [number, Patch["kind"]] => [opcode, "call"],
+  ),
+]);
+
+/** A block that begins. */
+interface Opening {
+  readonly at: number;
+  readonly opcode: number;
+  readonly signature: Signature;
+}
+
 const DIRECT_CALLS: ReadonlySet<number> = new Set([OP.call, OP.returnCall]);
 const INDIRECT_CALLS: ReadonlySet<number> = new Set([OP.callIndirect, OP.returnCallIndirect]);
 const BLOCKS: ReadonlySet<number> = new Set([OP.block, OP.loop, OP.if]);
@@ -91,17 +114,26 @@ class CodeScan implements Code {
   ) {}
 
   readBody(reader: Reader, index: number): void {
-    const { parameters, results } = this.#functionSignature(index);
+    const { parameters, results } = this.declarations.types[this.declarations.functions[index]!]!;
     const groups = reader.count("groups of locals");
     const start = reader.at;
-    const locals = this.#readLocals(reader, groups, parameters);
+    const locals = this.#readLocals(reader, groups, parameters.length);
     const code = reader.at;
-    const entry = { units: unitsOfValues(locals + results) };
+    const entry = { units: unitsOfValues(locals + results.length) };
     this.#patches = [];
     const blocks = new Blocks(entry);
     while (blocks.levels >= 0) this.#readInstruction(reader, blocks);
     if (!reader.isAtEnd) reader.malformed("code follows its end");
-    this.bodies.push({ start, code, end: reader.end, groups, locals, entry, patches: this.#patches });
+    this.bodies.push({
+      start,
+      code,
+      end: reader.end,
+      groups,
+      locals,
+      results,
+      entry,
+      patches: this.#patches,
+    });
   }
 
   #readLocals(reader: Reader, groups: number, parameters: number): number {
@@ -125,10 +157,10 @@ class CodeScan implements Code {
     blocks.region.units += unitsOf(opcode) + targets;
     this.#count(reader, 1 + targets + unitsOfValues(signature.parameters + signature.results));
     if (DIRECT_CALLS.has(opcode) || opcode === OP.refFunc) this.referenced.add(operand);
-    if (BULK_MEMORY.has(opcode)) this.#patches.push({ at, kind: "length" });
-    else if (opcode === OP.memoryGrow) this.#patches.push({ at, kind: "grow" });
+    const kind = PATCH_KINDS.get(opcode);
+    if (kind) this.#patches.push({ at, end: reader.at, kind, levels: blocks.levels });
     blocks.move(effectOf(opcode));
-    if (BLOCKS.has(opcode)) this.#enter(reader, blocks, opcode, signature);
+    if (BLOCKS.has(opcode)) this.#enter(reader, blocks, { at, opcode, signature });
     else follow(blocks, opcode, signature);
     if (blocks.height > this.limits.stack) {
       reader.refuse(`it has more than ${this.limits.stack} values on the stack`);
@@ -142,20 +174,20 @@ class CodeScan implements Code {
     }
   }
 
-  #enter(reader: Reader, blocks: Blocks, opcode: number, signature: Signature): void {
-    const region = opcode === OP.loop ? this.#openLoop(reader, signature) : blocks.region;
+  #enter(reader: Reader, blocks: Blocks, { at, opcode, signature }: Opening): void {
+    const region = opcode === OP.loop ? this.#openLoop(reader, at, signature) : blocks.region;
     blocks.enter(region, signature);
     if (blocks.levels > this.limits.levels) {
       reader.refuse(`it nests blocks deeper than ${this.limits.levels} levels`);
     }
   }
 
-  #openLoop(reader: Reader, { parameters }: Signature): Region {
+  #openLoop(reader: Reader, at: number, { parameters }: Signature): Region {
     if (++this.loops > this.limits.loops) {
       reader.refuse(`with it the module has more than ${this.limits.loops} loops`);
     }
     const region = { units: unitsOfValues(parameters) };
-    this.#patches.push({ at: reader.at, kind: "loop", region });
+    this.#patches.push({ at, end: reader.at, kind: "loop", region });
     return region;
   }
 

@@ -1,6 +1,5 @@
 // Rewrites a module so that every call into it ends: loops and calls pay from a tank, and trap when it is empty.
-import type { FunctionBody, Patch } from "./code.js";
-import { UNIT_BYTES_LOG2 } from "./costs.js";
+import { meterBody } from "./body.js";
 import { KINDS } from "./declarations.js";
 import { OP } from "./opcodes.js";
 import type { ParsedModule } from "./parse.js";
@@ -42,9 +41,9 @@ interface Added {
   readonly code: Writer;
 }
 
+const CHARGING: ReadonlySet<string> = new Set(["loop", "length"]);
 const I32 = 0x7f;
 const MUTABLE = 1;
-const NO_VALUES = 0x40;
 /** Flags and kind of a segment of elements that fills no table. */
 const DECLARED = 3;
 const FUNCTION_ELEMENTS = 0;
@@ -82,8 +81,8 @@ class Meter {
       out.byte(SECTION.custom).sized(content);
     }
     const { bodies } = this.module.code;
-    const patches = bodies.flatMap((body) => body.patches).filter(({ kind }) => kind !== "grow");
-    return { bytes: out.view().slice(), chargePoints: bodies.length + patches.length };
+    const charging = bodies.flatMap(({ patches }) => patches).filter(({ kind }) => CHARGING.has(kind));
+    return { bytes: out.view().slice(), chargePoints: bodies.length + charging.length };
   }
 
   #addEntries(): void {
@@ -215,70 +214,14 @@ class Meter {
     if (bodies.length + this.#added.length === 0) return undefined;
     const first = this.module.declarations.imported.function;
     const out = new Writer().u32(bodies.length + this.#added.length);
-    for (const [index, body] of bodies.entries())
-      out.sized(this.#body(body, first + index === this.#refilled));
+    for (const [index, body] of bodies.entries()) {
+      const source = first + index === this.#refilled ? this.#budget : this.#tank;
+      out.sized(meterBody(this.module.bytes, body, { tank: this.#tank, source }));
+    }
     for (const { code } of this.#added) out.sized(code);
     return out;
   }
-
-  /** A function with its charges, and one more local, in which they count. */
-  #body(body: FunctionBody, isRefilled: boolean): Writer {
-    const { bytes } = this.module;
-    const scratch = body.locals;
-    const out = new Writer()
-      .u32(body.groups + 1)
-      .bytes(bytes.subarray(body.start, body.code))
-      .u32(1)
-      .byte(I32);
-    out.byte(OP.globalGet).u32(isRefilled ? this.#budget : this.#tank);
-    this.#charge(out, scratch, body.entry.units);
-    let at = body.code;
-    for (const patch of body.patches) {
-      out.bytes(bytes.subarray(at, patch.at));
-      at = patch.at + this.#patch(out, scratch, patch);
-    }
-    return out.bytes(bytes.subarray(at, body.end));
-  }
-
-  /** Writes what a patch adds and returns the number of bytes that it replaces. */
-  #patch(out: Writer, scratch: number, { kind, region }: Patch): number {
-    switch (kind) {
-      case "loop":
-        out.byte(OP.globalGet).u32(this.#tank);
-        this.#charge(out, scratch, region!.units);
-        return 0;
-      case "length":
-        this.#chargeLength(out, scratch);
-        return 0;
-      case "grow":
-        out.byte(OP.drop, OP.i32Const).i32(-1);
-        return MEMORY_GROW_BYTES;
-    }
-  }
-
-  /** Takes a constant from the units on the stack. */
-  #charge(out: Writer, scratch: number, units: number): void {
-    out.byte(OP.i32Const).i32(units);
-    this.#take(out, scratch);
-  }
-
-  /** Takes the length that is on the stack, and leaves it there, from the tank. */
-  #chargeLength(out: Writer, scratch: number): void {
-    out.byte(OP.localTee).u32(scratch).byte(OP.globalGet).u32(this.#tank);
-    out.byte(OP.localGet).u32(scratch).byte(OP.i32Const).i32(UNIT_BYTES_LOG2).byte(OP.i32ShrU);
-    this.#take(out, scratch);
-  }
-
-  /** Sets the tank to the difference of the two numbers on the stack, and traps where it is below zero. */
-  #take(out: Writer, scratch: number): void {
-    out.byte(OP.i32Sub, OP.localTee).u32(scratch).byte(OP.globalSet).u32(this.#tank);
-    out.byte(OP.localGet).u32(scratch).byte(OP.i32Const, 0, OP.i32LtS);
-    out.byte(OP.if, NO_VALUES, OP.unreachable, OP.end);
-  }
 }
-
-/** The opcode and its memory. */
-const MEMORY_GROW_BYTES = 2;
 
 /** A mutable i32 global. */
 function globalOf(value: number): Writer {

@@ -39,6 +39,7 @@ export const OP = {
   returnCallIndirect: 0x13,
   drop: 0x1a,
   localGet: 0x20,
+  localSet: 0x21,
   localTee: 0x22,
   globalGet: 0x23,
   globalSet: 0x24,

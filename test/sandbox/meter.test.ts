@@ -67,6 +67,43 @@ describe("a charge", () => {
     expect(used([ASM.call(3)], [callee, { code: [ASM.returnCall(2)] }])).toBe(1 + 2 + 10);
   });
 
+  test("is the same for every way out of a function with a loop, and across the calls in it", () => {
+    const loop = ASM.loop(none);
+    const leaves: Readonly<Record<string, [FunctionParts, units: number]>> = {
+      end: [{ code: [loop] }, 1 + 1 + 1],
+      return: [{ code: [loop, ASM.return, ASM.nop] }, 1 + 1 + 3],
+      "a deep return": [{ code: [loop, ASM.block(none, ASM.block(none, ASM.return))] }, 1 + 1 + 6],
+      br: [{ code: [loop, ASM.block(none, ASM.br(1))] }, 1 + 1 + 4],
+      br_if: [{ code: [loop, ASM.i32(1), ASM.brIf(0)] }, 1 + 1 + 3],
+      br_table: [{ code: [loop, ASM.block(none, ASM.i32(9), ASM.brTable([0], 1))] }, 1 + 1 + 6],
+      return_call: [{ code: [loop, ASM.returnCall(3)] }, 1 + 1 + 2 + 10],
+      call: [{ code: [loop, ASM.call(3), ASM.call(3)] }, 1 + 1 + 3 + 20],
+      "a call in a loop": [{ code: [ASM.loop(none, ASM.call(3))] }, 1 + 1 + 2 + 10],
+      "a loop of a function called": [{ code: [loop, ASM.call(4)] }, 1 + 1 + 2 + 3],
+    };
+    const others = [{ code: [repeat(9, ASM.nop)] }, { code: [loop] }];
+    for (const [name, [leaver, units]] of Object.entries(leaves)) {
+      expect(used([ASM.call(2)], [leaver, ...others]), name).toBe(1 + units);
+      expect(used([loop, ASM.call(2)], [leaver, ...others]), `${name}, from a loop`).toBe(2 + 1 + units);
+    }
+  });
+
+  test.each([[[]], [[i32]], [[i32, i64]]])(
+    "leaves the results %j of a function with a loop as they are",
+    (results) => {
+      const values = results.map((type) => (type === i32 ? ASM.i32(7) : ASM.i64(7)));
+      const code = [ASM.loop(none), ASM.get(0), ASM.if(none, ...values, ASM.return), ...values];
+      const use = [
+        results.includes(i64) ? ASM.drop : [],
+        results.length > 0 ? [...ASM.i32(7), 0x47] : ASM.i32(0),
+      ];
+      const check = [...use, ASM.if(none, ASM.unreachable)];
+      for (const branch of [0, 1]) {
+        used([ASM.i32(branch), ASM.call(2), ...check], [{ parameters: [i32], results, code }]);
+      }
+    },
+  );
+
   test("of a br_table counts its targets", () => {
     expect(used([ASM.block(none, ASM.i32(9), ASM.brTable(new Array(30).fill(0), 0))])).toBe(1 + 1 + 31 + 1);
   });
