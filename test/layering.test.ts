@@ -61,6 +61,7 @@ describe("the rooms of host/", () => {
   });
 
   it("sandbox knows bytes alone", () => {
-    expect(importsOf("sandbox")).toEqual([]);
+    const foreign = importsOf("sandbox").filter(({ target }) => !target.startsWith("./"));
+    expect(foreign).toEqual([]);
   });
 });

@@ -2,7 +2,7 @@
 
 import { Frame, WORD } from "../abi/frame.js";
 import { FAILURES, type Failure, LAST_SHARED_REASON, REASON_NAMES, ROW_MASK } from "../abi/reasons.js";
-import type { Admitted } from "../sandbox/admit.js";
+import { type Admitted, budgetOf, FUEL_EXPORT, START_EXPORT, START_UNITS } from "../sandbox/admit.js";
 import type { Candidates } from "./candidates.js";
 import type { Decider, Turn } from "./decider.js";
 import { PolicyHealth } from "./health.js";
@@ -19,10 +19,15 @@ export class PolicyStartError extends Error {
   override readonly name = "PolicyStartError";
 }
 
+type Init = (capacity: number) => number;
 type Select = (n: number, bound: number) => number;
+/** The global of a module in which the meter keeps what is left of a call's units. */
+type Fuel = { readonly value: number };
 
+const NO_FUEL: Fuel = { value: 0 };
 const NO_FAILURE = -1;
 const TRAP = FAILURES.indexOf("trap");
+const FUEL = FAILURES.indexOf("fuel");
 const BAD_ROW = FAILURES.indexOf("bad_row");
 const NOT_ELIGIBLE = FAILURES.indexOf("not_eligible");
 const BAD_REASON = FAILURES.indexOf("bad_reason");
@@ -47,6 +52,9 @@ export class LivePolicy implements Decider {
   #failure = NO_FAILURE;
   #select: Select = unavailable;
   #frame!: Frame;
+  #fuel: Fuel = NO_FUEL;
+  /** What the last call used, where it trapped: its instance is gone. */
+  #fuelOfTrap = 0;
 
   /**
    * Starts an instance for `candidates` and shows it their rows. `parameters` are values in manifest order.
@@ -81,6 +89,16 @@ export class LivePolicy implements Decider {
     return FAILURES[this.#failure];
   }
 
+  /**
+   * Units of fuel that the policy's last call used, of `budgetOf(capacity)`; 0 where it was not called. More than the
+   * budget where the call ended for want of fuel; where it trapped, those that had been written down by then.
+   */
+  get fuelUsed(): number {
+    if (this.row < 0) return 0;
+    if (this.#failure === TRAP || this.#failure === FUEL) return this.#fuelOfTrap;
+    return this.#unitsGone();
+  }
+
   /** Where the policy fails, the built-in least-loaded rule answers in the same decision. */
   decide(turn: Turn, bound: number): void {
     const candidates = this.#candidates;
@@ -93,19 +111,18 @@ export class LivePolicy implements Decider {
     this.#writeHeader(turn);
     let answer: number;
     try {
-      // Throws, too, where a module answers an i64.
-      answer = this.#select(candidates.n, bound) | 0;
+      answer = this.#select(candidates.n, bound);
     } catch {
-      this.#fail(TRAP);
+      this.#fail(this.#fuel.value < 0 ? FUEL : TRAP);
       this.#restart();
       return;
     }
     const row = answer & ROW_MASK;
     const reason = answer >> 16;
-    if (answer < 0) this.#fail(NO_CHOICE);
-    else if (row >= candidates.n) this.#fail(BAD_ROW);
-    else if (candidates.truth.eligible[row] === 0) this.#fail(NOT_ELIGIBLE);
-    else if (reason > LAST_SHARED_REASON && !this.#ownReasons.has(reason)) this.#fail(BAD_REASON);
+    if (answer < 0) this.#mislead(NO_CHOICE);
+    else if (row >= candidates.n) this.#mislead(BAD_ROW);
+    else if (candidates.truth.eligible[row] === 0) this.#mislead(NOT_ELIGIBLE);
+    else if (reason > LAST_SHARED_REASON && !this.#ownReasons.has(reason)) this.#mislead(BAD_REASON);
     else {
       this.row = row;
       this.#reason = reason;
@@ -145,12 +162,24 @@ export class LivePolicy implements Decider {
     this.fallback = true;
   }
 
+  /** An answer that cannot be used: the policy may have spoilt its columns, and is shown the true ones again. */
+  #mislead(kind: number): void {
+    this.#fail(kind);
+    this.takeOver();
+  }
+
+  #unitsGone(): number {
+    return this.#fuel === NO_FUEL ? 0 : budgetOf(this.#candidates.capacity) - this.#fuel.value;
+  }
+
   /** A trapped instance is never called again: its shadow stack is displaced and its state half-written. */
   #restart(): void {
+    this.#fuelOfTrap = this.#unitsGone();
     try {
       this.#start();
     } catch {
       this.#select = unavailable;
+      this.#fuel = NO_FUEL;
     }
   }
 
@@ -162,6 +191,7 @@ export class LivePolicy implements Decider {
     this.#frame = frame;
     this.takeOver();
     this.#select = exports.select as Select;
+    this.#fuel = fuelOf(exports);
   }
 }
 
@@ -169,16 +199,22 @@ function unavailable(): never {
   throw new PolicyStartError("the policy could not be started again");
 }
 
+/** A fresh instance whose start has run. */
 function instantiate(module: WebAssembly.Module): WebAssembly.Exports {
+  let exports: WebAssembly.Exports;
   try {
-    return new WebAssembly.Instance(module).exports;
+    ({ exports } = new WebAssembly.Instance(module));
   } catch (error) {
     throw new PolicyStartError(`the module cannot be instantiated: ${(error as Error).message}`);
   }
+  const start = exports[START_EXPORT] as (() => void) | undefined;
+  if (start) callMetered(exports, "the start function", START_UNITS, start);
+  return exports;
 }
 
 function openFrame(exports: WebAssembly.Exports, capacity: number): Frame {
-  const address = callInit(exports.init as (capacity: number) => number, capacity);
+  const init = exports.init as Init;
+  const address = callMetered(exports, "init", budgetOf(capacity), () => init(capacity));
   if (address < 0)
     throw new PolicyStartError(`init refuses a capacity of ${capacity}: it answers ${address}`);
   const { buffer } = exports.memory as WebAssembly.Memory;
@@ -189,10 +225,18 @@ function openFrame(exports: WebAssembly.Exports, capacity: number): Frame {
   }
 }
 
-function callInit(init: (capacity: number) => number, capacity: number): number {
+function callMetered<T>(exports: WebAssembly.Exports, name: string, units: number, call: () => T): T {
   try {
-    return init(capacity);
+    return call();
   } catch (error) {
-    throw new PolicyStartError(`init traps: ${(error as Error).message}`);
+    throw new PolicyStartError(
+      fuelOf(exports).value < 0
+        ? `${name} runs out of fuel: it may use ${units} units`
+        : `${name} traps: ${(error as Error).message}`,
+    );
   }
+}
+
+function fuelOf(exports: WebAssembly.Exports): Fuel {
+  return exports[FUEL_EXPORT] as WebAssembly.Global<"i32">;
 }
