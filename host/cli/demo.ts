@@ -10,6 +10,7 @@ import { DEFAULT_CONFIG, readConfig, serve } from "./serve.js";
 const MAIN = fileURLToPath(new URL("./main.js", import.meta.url));
 const LOOPBACK = new Set(["127.0.0.1", "localhost", "[::1]"]);
 const DEFAULT_MODEL = "sim";
+const SIGNALS = ["SIGINT", "SIGTERM"] as const;
 
 /** The `demo` subcommand. It serves until SIGINT or SIGTERM, then stops its workers and exits with 0. */
 export function demoCommand(): Command {
@@ -23,18 +24,19 @@ async function run({ config: file }: { config: string }, command: Command): Prom
   const config = readConfig(file, command);
   const workers: ChildProcess[] = [];
   const stop = () => {
-    for (const worker of workers) worker.kill();
+    for (const worker of workers) worker.removeAllListeners("exit").kill();
   };
+  // Until the gateway runs and ends by itself, a signal ends the process.
+  const end = () => process.exit(0);
   process.once("exit", stop);
+  for (const signal of SIGNALS) process.once(signal, end);
   for (const worker of config.workers) workers.push(await startWorker(worker, command));
-  const gateway = await serve(config, command);
-  process.stdout.write(tryIt(config));
-  for (const signal of ["SIGINT", "SIGTERM"] as const) {
-    process.once(signal, () => {
-      stop();
-      void gateway.close();
-    });
+  for (const signal of SIGNALS) process.off(signal, end).once(signal, stop);
+  for (const [index, worker] of workers.entries()) {
+    const { id } = config.workers[index]!;
+    worker.once("exit", () => process.stdout.write(`The simulated worker "${id}" has ended.\n`));
   }
+  process.stdout.write(tryIt(config, await serve(config, command)));
 }
 
 async function startWorker({ id, url, models }: WorkerConfig, command: Command): Promise<ChildProcess> {
@@ -64,11 +66,11 @@ async function startWorker({ id, url, models }: WorkerConfig, command: Command):
   return child;
 }
 
-function tryIt({ listen, workers }: Config): string {
+function tryIt({ workers }: Config, address: string): string {
   const model = workers[0]?.models?.[0] ?? DEFAULT_MODEL;
   const body = JSON.stringify({ model, messages: [{ role: "user", content: "Hello" }] });
   return `Try it:
-  curl -i http://${listen.host}:${listen.port}/v1/chat/completions \\
+  curl -i ${address}/v1/chat/completions \\
     -H 'content-type: application/json' -H 'x-session-id: demo' \\
     -d '${body}'
 `;

@@ -46,8 +46,11 @@ export function policyRunCommand(): Command {
 
 async function run(name: string, flags: Flags, command: Command): Promise<void> {
   const runner = await start(name, flags, command);
-  // A reader that has seen enough, such as `head`, is no error.
-  process.stdout.on("error", () => process.exit(0));
+  process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+    // A reader that has seen enough, such as `head`, is no error.
+    if (error.code === "EPIPE") process.exit(0);
+    command.error(`error: cannot write: ${error.message}`, { exitCode: 1 });
+  });
   let number = 0;
   let output = "";
   for await (const line of createInterface({ input: process.stdin, crlfDelay: Number.POSITIVE_INFINITY })) {

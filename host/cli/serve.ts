@@ -1,11 +1,11 @@
 // `hawser serve`: the gateway.
 import { randomInt } from "node:crypto";
 import { Command } from "commander";
-import { pino } from "pino";
+import { type Logger, pino } from "pino";
 import { type Config, loadConfig } from "../config/config.js";
-import { createGateway, type Gateway } from "../gateway/server.js";
+import { createGateway } from "../gateway/server.js";
 import { Router } from "../routing/router.js";
-import { formatMistake } from "../yaml/mistake.js";
+import { formatMistake, sortMistakes } from "../yaml/mistake.js";
 
 /** The config file that is read unless another is named. */
 export const DEFAULT_CONFIG = "hawser.yaml";
@@ -16,22 +16,33 @@ export function serveCommand(): Command {
     .description("start the gateway")
     .option("-c, --config <file>", "the config file", DEFAULT_CONFIG)
     .action(async ({ config: file }: { config: string }, command: Command) => {
-      const config = readConfig(file, command);
-      const gateway = await serve(config, command);
-      for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => void gateway.close());
+      await serve(readConfig(file, command), command);
     });
 }
 
 /** The config in a file; where it has mistakes the command prints them all and ends with exit code 1. */
 export function readConfig(file: string, command: Command): Config {
-  const { config, mistakes, warnings } = loadConfig(file);
-  for (const warning of warnings) process.stderr.write(`${formatMistake(warning)} (warning)\n`);
-  if (!config) command.error(mistakes.map(formatMistake).join("\n"), { exitCode: 1 });
+  const { config, remarks } = readWithRemarks(file);
+  if (!config) command.error(remarks.join("\n"), { exitCode: 1 });
+  for (const remark of remarks) process.stderr.write(`${remark}\n`);
   return config;
 }
 
-/** Starts the gateway of a config and says where it listens. */
-export async function serve(config: Config, command: Command): Promise<Gateway> {
+/** A config file's content and what is to be said of it, a line each, in the order of the file. */
+export function readWithRemarks(file: string): { config: Config | undefined; remarks: string[] } {
+  const { config, mistakes, warnings } = loadConfig(file);
+  const warned = new Set(warnings);
+  const remarks = sortMistakes([...mistakes, ...warnings], file).map((remark) => {
+    return `${formatMistake(remark)}${warned.has(remark) ? " (warning)" : ""}`;
+  });
+  return { config, remarks };
+}
+
+/**
+ * Starts the gateway of a config and says where it listens; SIGINT and SIGTERM close it, from the beginning on.
+ * Resolves to its address.
+ */
+export async function serve(config: Config, command: Command): Promise<string> {
   const { listen, workers, session, policy, fallback } = config;
   const router = new Router({
     instance: policy,
@@ -42,17 +53,28 @@ export async function serve(config: Config, command: Command): Promise<Gateway> 
     clock: () => performance.now(),
     seed: randomInt(2 ** 47),
   });
-  const gateway = createGateway({ router, log: pino(pino.destination(2)) });
+  const gateway = createGateway({ router, log: logger() });
+  for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => void gateway.close());
   try {
     const address = await gateway.listen(listen.host, listen.port);
-    const type = policy.policy.manifest.type;
-    process.stdout.write(
-      `hawser listening on ${address} (${workers.length} workers, policy ${policy.name} = ${type})\n`,
-    );
+    process.stdout.write(`hawser listening on ${address} (${summaryOf(config)})\n`);
+    return address;
   } catch (error) {
     await gateway.close();
     const reason = (error as Error).message;
     command.error(`error: cannot listen on ${listen.host}, port ${listen.port}: ${reason}`, { exitCode: 1 });
   }
-  return gateway;
+}
+
+/** A config in a few words: `2 workers, policy guard = soft-affinity-load-guard`. */
+export function summaryOf({ workers, policy }: Config): string {
+  const count = workers.length === 1 ? "1 worker" : `${workers.length} workers`;
+  return `${count}, policy ${policy.name} = ${policy.policy.manifest.type}`;
+}
+
+/** Logs to stderr. Whoever read there may leave: that costs its lines, never the gateway. */
+function logger(): Logger {
+  for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
+  // Not pino's own destination: it tries a closed pipe again for ever, on the only thread.
+  return pino({ base: null }, { write: (line) => void process.stderr.write(line) });
 }

@@ -13,10 +13,12 @@ import type { Mistake } from "../yaml/mistake.js";
 import type { Path, SourceDocument, Where } from "../yaml/parse.js";
 import { causeOf } from "../yaml/read.js";
 import { didYouMean, pathText, quote, unknownWord } from "../yaml/words.js";
-import { urlBreach } from "./url.js";
+import { baseUrl, urlBreach } from "./url.js";
 
 /** What decides where no instance is selected, under this name, with its defaults. */
 const DEFAULT_INSTANCE = "default";
+/** As many as a router makes pools for. */
+const MAX_MODELS = 1_024;
 const DEFAULT_TYPE = "soft-affinity-load-guard";
 /** Roles of a disaggregated deployment, which a config may have in common with other routers. */
 const UNUSED_ROLES = ["prefill", "decode", "encode"] as const;
@@ -87,15 +89,45 @@ export class Rules {
   }
 
   #workers(): void {
+    const all = new Set<unknown>();
     const ids = new Map<string, Path>();
+    const urls = new Map<string, Path>();
     for (const [index, raw] of list(this.#root.workers).entries()) {
       const { id, url, models } = mapping(raw);
       const path = ["workers", index];
       this.#unique([...path, "id"], id, ids);
       const breach = typeof url === "string" ? urlBreach(url) : undefined;
       if (breach) this.#add([...path, "url"], "value", `${pathText([...path, "url"])} ${breach}`);
+      else if (typeof url === "string") this.#doubtUrl([...path, "url"], baseUrl(url), urls);
       const known = new Map<string, Path>();
-      for (const [i, model] of list(models).entries()) this.#unique([...path, "models", i], model, known);
+      for (const [i, model] of list(models).entries()) {
+        this.#unique([...path, "models", i], model, known);
+        if (all.size === MAX_MODELS && !all.has(model)) this.#tooManyModels([...path, "models", i]);
+        all.add(model);
+      }
+    }
+  }
+
+  #tooManyModels(path: Path): void {
+    this.#add(
+      path,
+      "value",
+      `${pathText(path)} is one model too many: at most ${MAX_MODELS} can be served in all`,
+    );
+  }
+
+  /** What is allowed, but hardly ever meant. */
+  #doubtUrl(path: Path, url: string, seen: Map<string, Path>): void {
+    const place = pathText(path);
+    const first = seen.get(url);
+    if (/\/v1$/.test(url)) {
+      const message = `${place} ends in /v1, below which the gateway would ask for /v1/models and the like: leave it out`;
+      this.#add(path, "value", message, this.warnings);
+    }
+    if (first === undefined) seen.set(url, path);
+    else {
+      const message = `${place} is the address of ${pathText(first)}, too: requests to it are counted as if to two workers`;
+      this.#add(path, "value", message, this.warnings);
     }
   }
 
@@ -140,17 +172,19 @@ export class Rules {
       this.#digest(policy, path, raw.sha256);
       const label = typeof name === "string" ? name : pathText(path);
       if (parameters === undefined || isMapping(parameters)) this.#resolve(path, label, policy, parameters);
-    } else if (isComplete && !catalog.isBroken(type)) {
+    } else if (!catalog.isBroken(type) && (isComplete || didYouMean(type, namesIn(catalog)))) {
+      // Where a directory could not be searched a type may be in it, unless it looks like another one misspelt.
       this.#unknownType([...path, "type"], type, catalog);
     }
   }
 
   #unknownType(path: Path, type: string, catalog: Catalog): void {
-    const policies = catalog.list().map(({ manifest }) => manifest);
-    const types = policies.map((manifest) => manifest.type);
-    const names = [...types, ...policies.flatMap(({ aliases }) => aliases)];
-    const known = types.join(", ") || "<none>";
-    const message = `${pathText(path)} is the unknown policy type ${quote(type)}${didYouMean(type, names)}`;
+    const known =
+      catalog
+        .list()
+        .map(({ manifest }) => manifest.type)
+        .join(", ") || "<none>";
+    const message = `${pathText(path)} is the unknown policy type ${quote(type)}${didYouMean(type, namesIn(catalog))}`;
     this.#add(path, "value", `${message} (known types: ${known})`);
   }
 
@@ -213,6 +247,11 @@ export class Rules {
       const message = `worker_selection.fallback must be another instance than aggregated, found ${quote(String(fallback))} for both`;
       this.#add(["worker_selection", "fallback"], "value", message);
     }
+    if (selection.aggregated === undefined && list(selection.instances).length > 0) {
+      const message =
+        "worker_selection.aggregated is left out: none of the instances decides, but the default policy does";
+      this.#add(["worker_selection", "instances"], "key", message, this.warnings);
+    }
     for (const role of UNUSED_ROLES) {
       if (selection[role] === undefined || !this.#isInstance(selection, role)) continue;
       const message = `worker_selection.${role} is not used: all requests are routed by worker_selection.aggregated`;
@@ -254,6 +293,10 @@ export class Rules {
     this.#add(["worker_selection", role], "value", unknownWord(what, name, readable, "instances"));
     return false;
   }
+}
+
+function namesIn(catalog: Catalog): string[] {
+  return catalog.list().flatMap(({ manifest }) => [manifest.type, ...manifest.aliases]);
 }
 
 function directoryBreach(path: string): string | undefined {

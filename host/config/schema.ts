@@ -47,10 +47,13 @@ const WorkerSchema = Type.Object(
     url: Type.String(),
     models: Type.Optional(
       Type.Array(
-        Type.String({ minLength: 1, maxLength: 256, allowed: "a model name of 1 to 256 characters" }),
+        Type.String({
+          pattern: "^[^\\u0000-\\u001f\\u007f]{1,256}$",
+          allowed: "a model name of 1 to 256 characters without control characters",
+        }),
         {
-          minItems: 1,
-          allowed: "a list of at least one model name",
+          ...{ minItems: 1, maxItems: 256 },
+          allowed: "a list of 1 to 256 model names",
         },
       ),
     ),

@@ -1,6 +1,6 @@
 // What a client is told when the gateway itself answers: in the error shape of the endpoint it called.
 
-import type { ServerResponse } from "node:http";
+import { type ServerResponse, STATUS_CODES } from "node:http";
 
 /** Whose error shape an endpoint has. */
 export type ErrorStyle = "openai" | "anthropic";
@@ -35,7 +35,7 @@ export function errorBody(style: ErrorStyle, { status, code, message }: GatewayE
 export function sendError(response: ServerResponse, style: ErrorStyle, error: GatewayError): void {
   if (response.headersSent || response.destroyed) return;
   const body = errorBody(style, error);
-  response.writeHead(error.status, {
+  response.writeHead(error.status, STATUS_CODES[error.status], {
     "content-type": "application/json",
     "content-length": Buffer.byteLength(body),
     ...(error.status === 503 && { "retry-after": "1" }),

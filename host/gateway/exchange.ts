@@ -3,12 +3,13 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Dispatcher } from "undici";
 import type { Lease } from "../routing/lease.js";
-import { NoWorkerError, type Router, SessionKeyError } from "../routing/router.js";
+import { MAX_KEY_LENGTH, NoWorkerError, type Router, SessionKeyError } from "../routing/router.js";
 import { sessionKey } from "../session/key.js";
 import { discardBody, readBody } from "./body.js";
 import { type ErrorStyle, type GatewayError, sendError } from "./errors.js";
 import type { Fleet } from "./fleet.js";
 import { requestHeaders, responseHeaders } from "./headers.js";
+import { topLevelString } from "./json-scan.js";
 
 /** Largest request body, in bytes. */
 export const BODY_LIMIT = 64 * 1_048_576;
@@ -24,6 +25,8 @@ export interface ExchangeContext {
   readonly bodyLimit: number;
   /** Hears why a worker failed a request. */
   readonly onWorkerFailure: (lease: Lease, error: Error) => void;
+  /** Hears of a client that was cut because it did not read. */
+  readonly onSlowClient: (lease: Lease) => void;
 }
 
 /** Proxies one POST; hears from undici as its dispatch handler, so that nothing stands between the two sockets. */
@@ -33,7 +36,10 @@ export class Exchange implements Dispatcher.DispatchHandler {
   readonly #response: ServerResponse;
   readonly #path: string;
   readonly #style: ErrorStyle;
+  readonly #onClientGone = (): void => this.#clientGone();
   #lease: Lease | null = null;
+  /** The worker's head, until it is sent. */
+  #head: { status: number; message: string | undefined; headers: string[] } | null = null;
   #controller: Dispatcher.DispatchController | null = null;
   #buffer = ANSWER_BUFFER;
   #over = false;
@@ -55,8 +61,8 @@ export class Exchange implements Dispatcher.DispatchHandler {
 
   /** Runs the exchange. */
   start(): void {
-    // `close` of the response, not `aborted` of the request: it also comes when the client leaves later.
-    this.#response.on("close", () => this.#clientClosed());
+    // The socket's `close`, not the response's: a response that waits behind another in a pipeline never has one.
+    this.#request.socket.on("close", this.#onClientGone);
     this.#response.on("error", () => {});
     readBody(this.#request, this.#context.bodyLimit, (body) => {
       if (body === "aborted") this.#finish();
@@ -88,14 +94,17 @@ export class Exchange implements Dispatcher.DispatchHandler {
   }
 
   #routingError(error: unknown): GatewayError {
-    if (error instanceof SessionKeyError)
-      return { status: 400, code: "session_key_too_long", message: error.message };
-    if (!(error instanceof NoWorkerError)) throw error;
-    // A worker that has not answered yet may turn out to serve the model.
-    if (error.code === "unknown_model" && !this.#context.fleet.incomplete) {
-      return { status: 404, code: "model_not_found", message: error.message };
+    if (error instanceof SessionKeyError) {
+      const message = `the header that names the session has more than the ${MAX_KEY_LENGTH} bytes allowed`;
+      return { status: 400, code: "session_key_too_long", message };
     }
-    return { status: 503, code: "no_worker_eligible", message: error.message };
+    if (!(error instanceof NoWorkerError)) throw error;
+    if (error.code === "no_worker")
+      return { status: 503, code: "no_worker_eligible", message: error.message };
+    if (!this.#context.fleet.incomplete)
+      return { status: 404, code: "model_not_found", message: error.message };
+    const message = `${error.message} yet, but some worker has not said which models it serves`;
+    return { status: 503, code: "no_worker_eligible", message };
   }
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
@@ -113,33 +122,31 @@ export class Exchange implements Dispatcher.DispatchHandler {
     const lease = this.#lease!;
     if (status < 400) lease.commit();
     const passed = responseHeaders(controller.rawHeaders as Buffer[]);
-    passed.push(
-      "x-hawser-worker",
-      lease.worker.id,
-      "x-hawser-policy",
-      lease.policy,
-      "x-hawser-decision",
-      lease.reason,
-    );
-    this.#response.writeHead(status, statusMessage, passed);
-    if (!String(headers["content-type"]).startsWith("text/event-stream")) return;
-    this.#buffer = STREAM_BUFFER;
-    // The client of a stream waits for the head; but where the first event came with it, one write carries both.
-    setImmediate(() => this.#over || this.#response.flushHeaders());
+    passed.push("x-hawser-worker", lease.worker.id);
+    passed.push("x-hawser-policy", lease.policy);
+    passed.push("x-hawser-decision", lease.reason);
+    this.#head = { status, message: passablePhrase(statusMessage), headers: passed };
+    if (String(headers["content-type"]).startsWith("text/event-stream")) this.#buffer = STREAM_BUFFER;
+    // The client waits for the head; but where the body's first bytes came with it, one write carries both.
+    setImmediate(this.#flushHead);
   }
 
   onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
     if (this.#over) return;
     const response = this.#response;
+    this.#sendHead();
     response.write(chunk);
-    if (response.writableLength > this.#buffer) {
-      // Never pause the worker's response: undici 7 aborts the process when a paused one meets a close.
-      controller.abort(new Error("the client reads too slowly"));
-    }
+    if (response.writableLength <= this.#buffer) return;
+    // Never pause the worker's response: undici 7 aborts the process when a paused one meets a close.
+    this.#context.onSlowClient(this.#lease!);
+    this.#finish();
+    response.destroy();
+    controller.abort(new Error("the client reads too slowly"));
   }
 
   onResponseEnd(): void {
     if (this.#over) return;
+    this.#sendHead();
     this.#finish();
     this.#response.end();
   }
@@ -158,7 +165,20 @@ export class Exchange implements Dispatcher.DispatchHandler {
     this.#response.destroy();
   }
 
-  #clientClosed(): void {
+  readonly #flushHead = (): void => {
+    if (this.#over || !this.#head) return;
+    this.#sendHead();
+    this.#response.flushHeaders();
+  };
+
+  #sendHead(): void {
+    if (!this.#head) return;
+    const { status, message, headers } = this.#head;
+    this.#head = null;
+    this.#response.writeHead(status, message, headers);
+  }
+
+  #clientGone(): void {
     if (this.#over) return;
     this.#finish();
     this.#controller?.abort(new Error("the client is gone"));
@@ -171,22 +191,26 @@ export class Exchange implements Dispatcher.DispatchHandler {
 
   #finish(): void {
     this.#over = true;
+    this.#request.socket.off("close", this.#onClientGone);
     this.#lease?.release();
   }
 }
 
+/** A worker's reason phrase, unless Node would refuse to send it. */
+function passablePhrase(phrase: string | undefined): string | undefined {
+  return phrase && /^[\t\x20-\x7e\x80-\xff]+$/.test(phrase) ? phrase : undefined;
+}
+
 /** The model a body asks for, or what is wrong with the body. */
 function readModel(body: Buffer): string | GatewayError {
-  let parsed: unknown;
-  try {
-    parsed = JSON.parse(body.toString());
-  } catch {
-    return { status: 400, code: "invalid_json", message: "the body is not valid JSON" };
+  const model = topLevelString(body, "model");
+  switch (model.kind) {
+    case "invalid":
+      return { status: 400, code: "invalid_json", message: "the body is not valid JSON" };
+    case "not_object":
+      return { status: 400, code: "invalid_json", message: "the body must be a JSON object" };
+    case "string":
+      if (model.value !== "") return model.value;
   }
-  if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) {
-    return { status: 400, code: "invalid_json", message: "the body must be a JSON object" };
-  }
-  const { model } = parsed as { model?: unknown };
-  if (typeof model === "string" && model !== "") return model;
   return { status: 400, code: "model_required", message: 'the body must name its "model" as a string' };
 }

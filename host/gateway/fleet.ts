@@ -1,6 +1,6 @@
 // The workers as the gateway knows them: their transport, and whether and with which models they answer.
 
-import type { Router } from "../routing/router.js";
+import { MAX_MODEL_LENGTH, type Router } from "../routing/router.js";
 import type { Worker } from "../routing/worker.js";
 import { Upstream } from "./upstream.js";
 
@@ -10,10 +10,15 @@ export interface ModelEntry {
   readonly [key: string]: unknown;
 }
 
+/** Milliseconds within which a worker must list its models. */
+const ANSWER_TIMEOUT_MS = 5_000;
+/** Most models that one worker may list. */
+const MAX_MODELS_LISTED = 256;
+
 /** Hears of a worker that begins or ceases to answer. */
 export type FleetListener = (worker: Worker, eligible: boolean, reason: string) => void;
 
-const MAX_MODEL_LENGTH = 256;
+const NOT_ASKED = "not asked yet";
 
 class Member {
   readonly upstream: Upstream;
@@ -24,6 +29,8 @@ class Member {
   /** Whether it answered ever. */
   known = false;
   asking: Promise<void> | null = null;
+  /** What came of the last question: why it is eligible, or not. */
+  reason = NOT_ASKED;
 
   constructor(readonly worker: Worker) {
     if (worker.url === undefined) throw new TypeError(`worker "${worker.id}" has no url`);
@@ -67,6 +74,11 @@ export class Fleet {
     return this.#members.get(worker)!.upstream;
   }
 
+  /** Why a worker is eligible, or not. */
+  reason(worker: Worker): string {
+    return this.#members.get(worker)!.reason;
+  }
+
   /** Asks a worker now, because a request to it failed. */
   suspect(worker: Worker): void {
     void this.#ask(this.#members.get(worker)!);
@@ -103,24 +115,31 @@ export class Fleet {
   async #refresh(member: Member): Promise<void> {
     const { worker, upstream } = member;
     try {
-      const listed = (await upstream.listModels(this.#intervalMs)).filter(isModelEntry);
+      const listed = (await upstream.listModels(ANSWER_TIMEOUT_MS)).filter(isModelEntry);
+      if (!member.fixedModels) this.#adopt(worker, listed);
       member.listed = listed;
       member.known = true;
-      if (!member.fixedModels)
-        this.#router.setModels(
-          worker,
-          listed.map(({ id }) => id),
-        );
-      this.#mark(worker, true, "answers");
+      this.#mark(member, true, "it answers");
     } catch (error) {
-      this.#mark(worker, false, (error as Error).message);
+      this.#mark(member, false, (error as Error).message);
     }
   }
 
-  #mark(worker: Worker, eligible: boolean, reason: string): void {
-    if (this.#stopped || worker.eligible === eligible) return;
+  #adopt(worker: Worker, listed: readonly ModelEntry[]): void {
+    if (listed.length > MAX_MODELS_LISTED) {
+      throw new Error(`it lists ${listed.length} models, at most ${MAX_MODELS_LISTED} are allowed`);
+    }
+    this.#router.setModels(worker, [...new Set(listed.map(({ id }) => id))]);
+  }
+
+  #mark(member: Member, eligible: boolean, reason: string): void {
+    if (this.#stopped) return;
+    const { worker } = member;
+    // What fails from the start is told once, too: a wrong address would otherwise never be heard of.
+    const news = worker.eligible !== eligible || member.reason === NOT_ASKED;
+    member.reason = reason;
     worker.eligible = eligible;
-    this.#listener(worker, eligible, reason);
+    if (news) this.#listener(worker, eligible, reason);
   }
 }
 

@@ -48,14 +48,17 @@ export function createGateway(options: GatewayOptions): Gateway {
     );
   });
   const app = createServer();
+  let closing = false;
   addProxy(app, {
     router,
     fleet,
     bodyLimit: options.bodyLimit ?? BODY_LIMIT,
     onWorkerFailure: (lease, error) => {
+      if (closing) return;
       log.warn({ worker: lease.worker.id, reason: error.message }, "worker failed a request");
       fleet.suspect(lease.worker);
     },
+    onSlowClient: (lease) => log.warn({ worker: lease.worker.id }, "a client that reads too slowly was cut"),
   });
   addOwnRoutes(app, router, fleet);
   return {
@@ -65,6 +68,7 @@ export function createGateway(options: GatewayOptions): Gateway {
       return address;
     },
     async close() {
+      closing = true;
       await app.close();
       await fleet.stop();
     },
@@ -78,10 +82,16 @@ function createServer(): FastifyInstance {
     requestTimeout: 0,
     forceCloseConnections: true,
     http: { headersTimeout: 60_000 },
+    frameworkErrors: (_error, request, reply) => {
+      sendOwn(request, reply, {
+        status: 400,
+        code: "invalid_request",
+        message: "the path is not a valid URL",
+      });
+    },
   });
-  // The exchange reads bodies itself.
-  app.removeAllContentTypeParsers();
-  app.addContentTypeParser("*", (_request, _payload, done) => done(null));
+  // Every pipelined request on a connection listens for its end.
+  app.server.on("connection", (socket) => socket.setMaxListeners(0));
   app.setNotFoundHandler((request, reply) => {
     sendOwn(request, reply, {
       status: 404,
@@ -98,18 +108,24 @@ function createServer(): FastifyInstance {
 }
 
 function sendOwn(request: FastifyRequest, reply: FastifyReply, error: GatewayError): void {
-  const style = ENDPOINTS[request.url.split("?", 1)[0]!] ?? "openai";
+  const style = request.url.startsWith("/v1/messages") ? "anthropic" : "openai";
   void reply.code(error.status).type("application/json").send(errorBody(style, error));
 }
 
 function addProxy(app: FastifyInstance, context: ExchangeContext): void {
   for (const [path, style] of Object.entries(ENDPOINTS)) {
-    app.post(path, (request, reply) => {
-      reply.hijack();
+    const start = (request: FastifyRequest, reply: FastifyReply): void => {
       const query = request.url.indexOf("?");
       const target = query < 0 ? path : path + request.url.slice(query);
       new Exchange(context, request.raw, reply.raw, target, style).start();
-    });
+    };
+    // Taken over in the first hook: whatever Fastify would do with the body or its type is not wanted here.
+    const onRequest = (request: FastifyRequest, reply: FastifyReply, done: () => void): void => {
+      reply.hijack();
+      start(request, reply);
+      done();
+    };
+    app.post(path, { onRequest }, () => {});
   }
 }
 
@@ -120,6 +136,14 @@ function addOwnRoutes(app: FastifyInstance, router: Router, fleet: Fleet): void 
     const ready = status.workers.some(({ eligible }) => eligible);
     const degraded = status.policies.some(({ state }) => state === "quarantined");
     const summary = !ready ? "no_worker_eligible" : degraded ? "degraded" : "ok";
-    return reply.code(ready ? 200 : 503).send({ status: summary, ...status });
+    return reply
+      .code(ready ? 200 : 503)
+      .send({ status: summary, ...status, workers: withReasons(router, fleet) });
   });
+}
+
+/** The workers of `router.status()`, each with why it is eligible, or not. */
+function withReasons(router: Router, fleet: Fleet): object[] {
+  const known = [...router.workers];
+  return router.status().workers.map((worker, i) => ({ ...worker, reason: fleet.reason(known[i]!) }));
 }

@@ -2,6 +2,7 @@
 
 import { COLUMNS, type ColumnName, FIELDS, type FieldName } from "../abi/frame.js";
 import type { Failure } from "../abi/reasons.js";
+import { describe, quote } from "../yaml/words.js";
 import { Candidates } from "./candidates.js";
 import { type Decider, Turn } from "./decider.js";
 import { LivePolicy, type Program } from "./live.js";
@@ -204,7 +205,7 @@ function readObject(value: unknown, place: string, allowed: readonly string[]): 
   }
   const unknown = Object.keys(value).find((key) => !allowed.includes(key));
   if (unknown !== undefined) {
-    throw new CaseError(`${place} has an unknown key ${shown(unknown)}, allowed are ${allowed.join(", ")}`);
+    throw new CaseError(`${place} has an unknown key ${quote(unknown)}, allowed are ${allowed.join(", ")}`);
   }
   return value as Row;
 }
@@ -245,7 +246,7 @@ function readInteger(value: unknown, place: string, range: Range): number {
   );
 }
 
+/** As a JSON text has it, but for lists and mappings, which may be of any size and depth. */
 function shown(value: unknown): string {
-  const text = JSON.stringify(value) ?? "nothing";
-  return text.length > 60 ? `${text.slice(0, 57)}...` : text;
+  return value === null ? "null" : describe(value);
 }

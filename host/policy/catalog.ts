@@ -1,5 +1,5 @@
 // The policies that a config can name: manifests and modules found in directories, the shipped ones last.
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { basename, dirname, extname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { Mistake, Position } from "../yaml/mistake.js";
@@ -153,7 +153,9 @@ interface Directory {
 function readDirectory(directory: string): Directory {
   let names: string[];
   try {
-    names = readdirSync(directory).sort();
+    names = readdirSync(directory)
+      .filter((name) => isFile(join(directory, name)))
+      .sort();
   } catch (error) {
     const message = `cannot read the directory: ${causeOf(error)}`;
     return { policies: new Map(), brokenNames: [], mistakes: [{ file: directory, ...START, message }] };
@@ -166,6 +168,11 @@ function readDirectory(directory: string): Directory {
     .filter((file) => !claimed.has(basename(file)))
     .map(fromModule);
   return collect([...manifests, ...modules]);
+}
+
+/** A regular file, also behind a link. Anything else is no policy, and reading a pipe would never end. */
+function isFile(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isFile() ?? false;
 }
 
 /** Other YAML may lie about in a directory, such as the config itself. */

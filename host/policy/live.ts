@@ -91,7 +91,7 @@ export class LivePolicy implements Decider {
 
   /**
    * Units of fuel that the policy's last call used, of `budgetOf(capacity)`; 0 where it was not called. More than the
-   * budget where the call ended for want of fuel.
+   * budget where the call ended for want of fuel; where it trapped, those that had been written down by then.
    */
   get fuelUsed(): number {
     if (this.row < 0) return 0;
@@ -119,10 +119,10 @@ export class LivePolicy implements Decider {
     }
     const row = answer & ROW_MASK;
     const reason = answer >> 16;
-    if (answer < 0) this.#fail(NO_CHOICE);
-    else if (row >= candidates.n) this.#fail(BAD_ROW);
-    else if (candidates.truth.eligible[row] === 0) this.#fail(NOT_ELIGIBLE);
-    else if (reason > LAST_SHARED_REASON && !this.#ownReasons.has(reason)) this.#fail(BAD_REASON);
+    if (answer < 0) this.#mislead(NO_CHOICE);
+    else if (row >= candidates.n) this.#mislead(BAD_ROW);
+    else if (candidates.truth.eligible[row] === 0) this.#mislead(NOT_ELIGIBLE);
+    else if (reason > LAST_SHARED_REASON && !this.#ownReasons.has(reason)) this.#mislead(BAD_REASON);
     else {
       this.row = row;
       this.#reason = reason;
@@ -160,6 +160,12 @@ export class LivePolicy implements Decider {
     this.#failure = kind;
     this.row = this.#candidates.leastLoaded();
     this.fallback = true;
+  }
+
+  /** An answer that cannot be used: the policy may have spoilt its columns, and is shown the true ones again. */
+  #mislead(kind: number): void {
+    this.#fail(kind);
+    this.takeOver();
   }
 
   #unitsGone(): number {

@@ -2,7 +2,7 @@
 import type { ColumnName, FieldName } from "../abi/frame.js";
 import { compileCheck } from "../yaml/check.js";
 import type { Mistake } from "../yaml/mistake.js";
-import { documentOf, parseYaml, type SourceDocument } from "../yaml/parse.js";
+import { documentOf, nestsTooDeeply, parseYaml, type SourceDocument } from "../yaml/parse.js";
 import { breachesOf } from "./manifest-rules.js";
 import { ManifestSchema, type RawExample, type RawManifest, type RawStep } from "./manifest-schema.js";
 import { type ParameterSpec, specsOf } from "./parameters.js";
@@ -67,14 +67,17 @@ export function parseManifest(text: string, file: string): ParsedManifest {
 
 /** Reads the manifest embedded in the module `file`; its mistakes have no place but the file. */
 export function parseManifestJson(json: string, file: string): ParsedManifest {
+  const broken = (what: string): ParsedManifest => {
+    const message = `the embedded manifest ${what}`;
+    return { mistakes: [{ file, line: 1, column: 1, message }], document: documentOf(undefined, file) };
+  };
   let value: unknown;
   try {
     value = JSON.parse(json);
   } catch (error) {
-    const document = documentOf(undefined, file);
-    const message = `the embedded manifest is not JSON: ${(error as Error).message}`;
-    return { mistakes: [{ file, line: 1, column: 1, message }], document };
+    return broken(`is not JSON: ${(error as Error).message}`);
   }
+  if (nestsTooDeeply(json)) return broken("nests objects and lists too deeply");
   const parsed = manifestOf(documentOf(value, file), false);
   const mistakes = parsed.mistakes.map((mistake) => {
     return { ...mistake, message: `in the embedded manifest: ${mistake.message}` };

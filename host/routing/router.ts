@@ -98,6 +98,11 @@ export interface RouterStatus {
   }[];
 }
 
+/** Most models that a router serves. */
+export const MAX_MODELS = 1_024;
+/** Longest name of a model, in characters. */
+export const MAX_MODEL_LENGTH = 256;
+
 const DEFAULT_TTL_MS = 30 * 60_000;
 const DEFAULT_MAX_BINDINGS = 65_536;
 
@@ -115,9 +120,19 @@ export class Router {
   #kept = 0;
   #broken = 0;
 
-  /** Throws a PolicyStartError where the policy does not start, and what `addWorker` throws. */
+  /** Throws a RangeError for options out of range, and what `addWorker` throws. */
   constructor(options: RouterOptions) {
     const { mode, fullDeterminism, ttlMs, maxBindings } = options.session ?? {};
+    if (mode !== undefined && mode !== "soft" && mode !== "off") {
+      throw new RangeError(`session.mode must be soft or off, found ${JSON.stringify(mode)}`);
+    }
+    if (ttlMs !== undefined && !(ttlMs > 0))
+      throw new RangeError(`session.ttlMs must be above 0, found ${ttlMs}`);
+    if (maxBindings !== undefined && !(Number.isInteger(maxBindings) && maxBindings > 0)) {
+      throw new RangeError(`session.maxBindings must be an integer of at least 1, found ${maxBindings}`);
+    }
+    if (!Number.isSafeInteger(options.seed))
+      throw new RangeError(`seed must be a safe integer, found ${options.seed}`);
     const instances = options.fallback ? [options.instance, options.fallback] : [options.instance];
     this.#contenders = instances.map((instance) => new Contender(instance));
     this.#clock = options.clock;
@@ -146,21 +161,27 @@ export class Router {
    */
   addWorker(options: WorkerOptions): Worker {
     const worker = this.#create({ ...options, models: [] });
-    this.setModels(worker, options.models ?? [NO_MODEL]);
+    try {
+      this.setModels(worker, options.models ?? [NO_MODEL]);
+    } catch (error) {
+      this.#forget(worker);
+      throw error;
+    }
     return worker;
   }
 
-  /** Removes a worker; its requests in flight keep counting on their own object. Does nothing for a removed one. */
+  /** Removes a worker; its requests in flight keep counting on their own object. Does nothing for one that is not here. */
   removeWorker(worker: Worker): void {
-    if (worker.removed) return;
+    if (this.#workers.get(worker.id) !== worker) return;
     this.setModels(worker, []);
-    worker.removed = true;
-    this.#workers.delete(worker.id);
-    this.#hashes.delete(worker.hash);
+    this.#forget(worker);
   }
 
   /** Says which models a worker serves, from now on. Throws what `addWorker` throws. */
   setModels(worker: Worker, models: readonly string[]): void {
+    if (this.#workers.get(worker.id) !== worker)
+      throw new RangeError(`worker "${worker.id}" is not this router's`);
+    checkModels(models);
     const before = worker.models;
     const changed = models
       .filter((model) => !before.includes(model))
@@ -183,8 +204,7 @@ export class Router {
   acquire(request: AcquireRequest): Lease {
     const { key, model = NO_MODEL, tenant = "" } = request;
     const pool = this.#pools.get(model);
-    if (!pool)
-      throw new NoWorkerError("unknown_model", `no worker serves the model ${JSON.stringify(model)}`);
+    if (!pool) throw unserved(model);
     if (key !== undefined) checkKey(key, tenant);
     const now = this.#clock();
     this.#bindings.expire(now);
@@ -330,26 +350,61 @@ export class Router {
     return worker;
   }
 
+  #forget(worker: Worker): void {
+    worker.removed = true;
+    this.#workers.delete(worker.id);
+    this.#hashes.delete(worker.hash);
+  }
+
   /** Brings the pools of these models up to date with what the workers serve. */
   #refill(models: Iterable<string>): void {
     for (const model of new Set(models)) {
       const workers = [...this.#workers.values()].filter((worker) => worker.models.includes(model));
-      const pool = this.#pools.get(model) ?? new Pool(model, this.#contenders);
-      pool.setWorkers(workers);
-      if (workers.length > 0) this.#pools.set(model, pool);
-      else this.#pools.delete(model);
+      if (workers.length === 0) {
+        this.#pools.get(model)?.setWorkers([]);
+        this.#pools.delete(model);
+      } else this.#poolOf(model).setWorkers(workers);
     }
+  }
+
+  #poolOf(model: string): Pool {
+    const existing = this.#pools.get(model);
+    if (existing) return existing;
+    // Each pool has an instance of its own, and each instance reserves some 10 GB of address space.
+    if (this.#pools.size >= MAX_MODELS) throw new RangeError(`at most ${MAX_MODELS} models can be served`);
+    const pool = new Pool(model, this.#contenders);
+    this.#pools.set(model, pool);
+    return pool;
   }
 }
 
-function noneEligible(pool: Pool): NoWorkerError {
+function unserved(model: string): NoWorkerError {
+  if (model.length > MAX_MODEL_LENGTH)
+    return new NoWorkerError("unknown_model", "no worker serves a model of so long a name");
+  const what = model === NO_MODEL ? "requests that name no model" : `the model ${JSON.stringify(model)}`;
+  return new NoWorkerError("unknown_model", `no worker serves ${what}`);
+}
+
+function noneEligible({ workers }: Pool): NoWorkerError {
+  const none = workers.length === 1 ? "the only worker" : `none of the ${workers.length} workers`;
   return new NoWorkerError(
     "no_worker",
-    `none of the ${pool.workers.length} workers of the model is eligible`,
+    `${none} of the model is ${workers.length === 1 ? "not " : ""}eligible`,
+  );
+}
+
+function checkModels(models: readonly string[]): void {
+  const isName = (model: unknown) =>
+    typeof model === "string" && model.length <= MAX_MODEL_LENGTH && !model.includes("\0");
+  if (Array.isArray(models) && models.every(isName)) return;
+  throw new RangeError(
+    `a worker's models must be a list of names of at most ${MAX_MODEL_LENGTH} characters without NUL`,
   );
 }
 
 function checkKey(key: string, tenant: string): void {
+  if (typeof key !== "string" || typeof tenant !== "string")
+    throw new SessionKeyError("a session key and a tenant are strings");
   if (key.length === 0 || key.length > MAX_KEY_LENGTH) {
     throw new SessionKeyError(`a session key has 1 to ${MAX_KEY_LENGTH} characters, found ${key.length}`);
   }

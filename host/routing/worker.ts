@@ -41,7 +41,12 @@ export class Worker implements Ranked {
   #activeRequests = 0;
   #boundSessions = 0;
 
+  /** Throws a RangeError for a weight or slots out of range. */
   constructor(options: WorkerOptions, hash: number) {
+    if (typeof options.id !== "string" || options.id === "")
+      throw new RangeError("a worker's id must be a name");
+    checkCount("weight", options.weight ?? 100, 1);
+    checkCount("slots", options.slots ?? 0, 0);
     this.id = options.id;
     this.url = options.url;
     this.weight = options.weight ?? 100;
@@ -111,4 +116,9 @@ export class Worker implements Ranked {
     const index = this.#seats.findIndex((seat) => seat.pool === pool);
     if (index >= 0) this.#seats.splice(index, 1);
   }
+}
+
+function checkCount(name: string, value: number, least: number): void {
+  if (Number.isInteger(value) && value >= least && value < 2 ** 31) return;
+  throw new RangeError(`a worker's ${name} must be an integer of at least ${least}, found ${value}`);
 }

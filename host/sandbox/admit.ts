@@ -1,5 +1,5 @@
 // Bytes -> a compiled module that has the shape of ABI 1 and whose every call ends, or one clear refusal.
-import { AdmissionError } from "./error.js";
+import { AdmissionError, oneLine } from "./error.js";
 import { LIMITS } from "./limits.js";
 import { type Metered, meter } from "./meter.js";
 import { type ParsedModule, parseModule } from "./parse.js";
@@ -59,7 +59,7 @@ function compile(bytes: Uint8Array): WebAssembly.Module {
     return new WebAssembly.Module(bytes as Uint8Array<ArrayBuffer>);
   } catch (error) {
     const detail = (error as Error).message.replace(/^WebAssembly\.Module\(\): /, "");
-    throw new AdmissionError(`the module is not valid WebAssembly: ${detail}`);
+    throw new AdmissionError(`the module is not valid WebAssembly: ${oneLine(detail)}`);
   }
 }
 

@@ -1,23 +1,24 @@
 // The code of a module: what is in it, and where the meter has to change it.
-import type { Declarations } from "./declarations.js";
+import { Blocks, type Region, type Signature } from "./blocks.js";
+import { unitsOf, VALUES_PER_UNIT } from "./costs.js";
+import type { Declarations, FunctionType } from "./declarations.js";
 import { quoted } from "./error.js";
 import type { Limits } from "./limits.js";
-import { OP, OPCODES, readImmediates, readOpcode, readValueType } from "./opcodes.js";
+import { OP, OPCODES, readImmediates, readOpcode, readValueType, SINGLE_RESULT } from "./opcodes.js";
 import type { Reader } from "./reader.js";
 import { SECTION, type Sections, sectionReader } from "./sections.js";
+import { effectOf } from "./stack.js";
 
-/** A place that the meter changes: behind a loop's header, before an instruction, or in its place. */
+/** An instruction that the meter changes, or adds something to. */
 export interface Patch {
-  /** Offset in the module. */
+  /** Offsets in the module. */
   readonly at: number;
-  readonly kind: "loop" | "length" | "grow";
+  readonly end: number;
+  readonly kind: "loop" | "length" | "grow" | "call" | "return";
   /** What is to be charged for a pass through a loop. */
   readonly region?: Region;
-}
-
-/** Instructions that run without passing another loop's header; a loop inside is a region of its own. */
-export interface Region {
-  units: number;
+  /** Blocks around a return. */
+  readonly levels?: number;
 }
 
 export interface FunctionBody {
@@ -28,6 +29,8 @@ export interface FunctionBody {
   readonly groups: number;
   /** Parameters and locals. */
   readonly locals: number;
+  /** Types of the results. */
+  readonly results: readonly number[];
   readonly entry: Region;
   readonly patches: readonly Patch[];
 }
@@ -40,13 +43,35 @@ export interface Code {
   readonly referenced: ReadonlySet<number>;
 }
 
-/** Locals, parameters and results cost time, too: a call clears or moves them, eight for a unit. */
-const VALUES_PER_UNIT = 8;
-/** These are calls into the engine. */
-const ENGINE_CALL_UNITS = 20;
-const ENGINE_CALLS: ReadonlySet<number> = new Set([OP.tableGet, OP.tableSet, OP.refFunc]);
-const BULK_MEMORY: ReadonlySet<number> = new Set([OP.memoryInit, OP.memoryCopy, OP.memoryFill]);
-const CALLS: ReadonlySet<number> = new Set([OP.call, OP.returnCall, OP.refFunc]);
+/** What the meter changes beside loops. */
+const PATCH_KINDS: ReadonlyMap<number, Patch["kind"]> = new Map([
+  [OP.memoryInit, "length"],
+  [OP.memoryCopy, "length"],
+  [OP.memoryFill, "length"],
+  [OP.memoryGrow, "grow"],
+  [OP.return, "return"],
+  ...[OP.call, OP.callIndirect, OP.returnCall, OP.returnCallIndirect].map(
+    (opcode): [number, Patch["kind"]] => [opcode, "call"],
+  ),
+]);
+
+/** A block that begins. */
+interface Opening {
+  readonly at: number;
+  readonly opcode: number;
+  readonly signature: Signature;
+}
+
+const DIRECT_CALLS: ReadonlySet<number> = new Set([OP.call, OP.returnCall]);
+const INDIRECT_CALLS: ReadonlySet<number> = new Set([OP.callIndirect, OP.returnCallIndirect]);
+const BLOCKS: ReadonlySet<number> = new Set([OP.block, OP.loop, OP.if]);
+/** Nothing behind them in their block is reached. */
+const LAST_WORDS: ReadonlySet<number> = new Set([
+  ...[OP.unreachable, OP.br, OP.brTable, OP.return],
+  ...[OP.returnCall, OP.returnCallIndirect],
+]);
+const NO_VALUES: Signature = { parameters: 0, results: 0 };
+const ONE_RESULT: Signature = { parameters: 0, results: 1 };
 
 /** Reads the code section. Throws an AdmissionError for what breaks the format or `limits`, and any opcode not allowed. */
 export function readCode(
@@ -75,14 +100,13 @@ export function readCode(
   return scan;
 }
 
-/** The blocks around the instruction being read, and the regions they belong to. */
+/** Reads one body after the other, and counts. */
 class CodeScan implements Code {
   readonly bodies: FunctionBody[] = [];
   loops = 0;
   instructions = 0;
   readonly referenced = new Set<number>();
   #patches: Patch[] = [];
-  #regions: Region[] = [];
 
   constructor(
     private readonly declarations: Declarations,
@@ -95,12 +119,21 @@ class CodeScan implements Code {
     const start = reader.at;
     const locals = this.#readLocals(reader, groups, parameters.length);
     const code = reader.at;
-    const entry = { units: Math.floor((locals + results.length) / VALUES_PER_UNIT) };
+    const entry = { units: unitsOfValues(locals + results.length) };
     this.#patches = [];
-    this.#regions = [entry];
-    while (this.#regions.length > 0) this.#readInstruction(reader);
+    const blocks = new Blocks(entry);
+    while (blocks.levels >= 0) this.#readInstruction(reader, blocks);
     if (!reader.isAtEnd) reader.malformed("code follows its end");
-    this.bodies.push({ start, code, end: reader.end, groups, locals, entry, patches: this.#patches });
+    this.bodies.push({
+      start,
+      code,
+      end: reader.end,
+      groups,
+      locals,
+      results,
+      entry,
+      patches: this.#patches,
+    });
   }
 
   #readLocals(reader: Reader, groups: number, parameters: number): number {
@@ -115,41 +148,76 @@ class CodeScan implements Code {
     return locals;
   }
 
-  #readInstruction(reader: Reader): void {
+  #readInstruction(reader: Reader, blocks: Blocks): void {
     const at = reader.at;
     const opcode = readOpcode(reader);
     const operand = readImmediates(reader, OPCODES.get(opcode)!);
-    const region = this.#regions.at(-1)!;
-    this.#count(reader, region, opcode === OP.brTable ? 1 + operand : 1);
-    if (ENGINE_CALLS.has(opcode)) region.units += ENGINE_CALL_UNITS;
-    if (CALLS.has(opcode)) this.referenced.add(operand);
-    if (BULK_MEMORY.has(opcode)) this.#patches.push({ at, kind: "length" });
-    else if (opcode === OP.memoryGrow) this.#patches.push({ at, kind: "grow" });
-    else if (opcode === OP.loop) this.#enter(reader, this.#openLoop(reader, operand));
-    else if (opcode === OP.block || opcode === OP.if) this.#enter(reader, region);
-    else if (opcode === OP.end) this.#regions.pop();
+    const signature = this.#signatureOf(opcode, operand);
+    const targets = opcode === OP.brTable ? operand : 0;
+    blocks.region.units += unitsOf(opcode) + targets;
+    this.#count(reader, 1 + targets + unitsOfValues(signature.parameters + signature.results));
+    if (DIRECT_CALLS.has(opcode) || opcode === OP.refFunc) this.referenced.add(operand);
+    const kind = PATCH_KINDS.get(opcode);
+    if (kind) this.#patches.push({ at, end: reader.at, kind, levels: blocks.levels });
+    blocks.move(effectOf(opcode));
+    if (BLOCKS.has(opcode)) this.#enter(reader, blocks, { at, opcode, signature });
+    else follow(blocks, opcode, signature);
+    if (blocks.height > this.limits.stack) {
+      reader.refuse(`it has more than ${this.limits.stack} values on the stack`);
+    }
   }
 
-  #count(reader: Reader, region: Region, instructions: number): void {
-    region.units += instructions;
+  #count(reader: Reader, instructions: number): void {
     this.instructions += instructions;
     if (this.instructions > this.limits.instructions) {
       reader.refuse(`with it the module has more than ${this.limits.instructions} instructions`);
     }
   }
 
-  #openLoop(reader: Reader, type: number): Region {
-    if (++this.loops > this.limits.loops)
-      reader.refuse(`with it the module has more than ${this.limits.loops} loops`);
-    const parameters = this.declarations.types[type]?.parameters.length ?? 0;
-    const region = { units: Math.floor(parameters / VALUES_PER_UNIT) };
-    this.#patches.push({ at: reader.at, kind: "loop", region });
-    return region;
-  }
-
-  #enter(reader: Reader, region: Region): void {
-    if (this.#regions.push(region) - 1 > this.limits.levels) {
+  #enter(reader: Reader, blocks: Blocks, { at, opcode, signature }: Opening): void {
+    const region = opcode === OP.loop ? this.#openLoop(reader, at, signature) : blocks.region;
+    blocks.enter(region, signature);
+    if (blocks.levels > this.limits.levels) {
       reader.refuse(`it nests blocks deeper than ${this.limits.levels} levels`);
     }
   }
+
+  #openLoop(reader: Reader, at: number, { parameters }: Signature): Region {
+    if (++this.loops > this.limits.loops) {
+      reader.refuse(`with it the module has more than ${this.limits.loops} loops`);
+    }
+    const region = { units: unitsOfValues(parameters) };
+    this.#patches.push({ at, end: reader.at, kind: "loop", region });
+    return region;
+  }
+
+  /** What a call or a block takes and leaves. An index of nothing is left to V8 to refuse. */
+  #signatureOf(opcode: number, operand: number): Signature {
+    if (DIRECT_CALLS.has(opcode)) return this.#functionSignature(operand);
+    if (INDIRECT_CALLS.has(opcode)) return signatureOf(this.declarations.types[operand]);
+    if (!BLOCKS.has(opcode)) return NO_VALUES;
+    if (operand === SINGLE_RESULT) return ONE_RESULT;
+    return operand < 0 ? NO_VALUES : signatureOf(this.declarations.types[operand]);
+  }
+
+  #functionSignature(index: number): Signature {
+    const { types, functions } = this.declarations;
+    return signatureOf(types[functions[index] ?? -1]);
+  }
+}
+
+function signatureOf(type: FunctionType | undefined): Signature {
+  return type ? { parameters: type.parameters.length, results: type.results.length } : NO_VALUES;
+}
+
+function unitsOfValues(values: number): number {
+  return Math.floor(values / VALUES_PER_UNIT);
+}
+
+/** What an instruction that opens no block does to those that are open. */
+function follow(blocks: Blocks, opcode: number, { parameters, results }: Signature): void {
+  if (opcode === OP.end) blocks.leave();
+  else if (opcode === OP.else) blocks.turn();
+  else if (LAST_WORDS.has(opcode)) blocks.die();
+  else blocks.move(results - parameters);
 }

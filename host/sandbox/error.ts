@@ -5,10 +5,24 @@ export class AdmissionError extends Error {
   override readonly name = "AdmissionError";
 }
 
+const MAX_QUOTED = 80;
+const MAX_DETAIL = 300;
+
 /** Text of the module's own, quoted and cut: it may be long and hold any character. */
 export function quoted(text: string): string {
-  const cut = text.length > MAX_QUOTED ? `${text.slice(0, MAX_QUOTED)}...` : text;
-  return JSON.stringify(cut);
+  return visible(JSON.stringify(cut(text, MAX_QUOTED)));
 }
 
-const MAX_QUOTED = 80;
+/** V8's words about a module, in which the module's own names stand as they are. */
+export function oneLine(text: string): string {
+  return visible(cut(text, MAX_DETAIL));
+}
+
+function cut(text: string, length: number): string {
+  return text.length > length ? `${text.slice(0, length)}...` : text;
+}
+
+/** Without characters that break a line or direct a terminal. */
+function visible(text: string): string {
+  return text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (one) => `\\u{${one.codePointAt(0)!.toString(16)}}`);
+}

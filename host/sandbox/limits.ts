@@ -14,7 +14,9 @@ export interface Limits {
   readonly levels: number;
   /** Of all functions together. */
   readonly loops: number;
-  /** Of all functions together; each target of a `br_table` counts as one. */
+  /** Values on the operand stack of one function at once. */
+  readonly stack: number;
+  /** Of all functions together. Each target of a `br_table` counts as one, as do eight values that a call or a block passes. */
   readonly instructions: number;
   /** Initial elements; the table cannot grow. */
   readonly table: number;
@@ -31,6 +33,7 @@ export const LIMITS: Limits = {
   values: 100,
   levels: 200,
   loops: 500,
+  stack: 250,
   instructions: 20_000,
   table: 1_024,
   memories: 1,

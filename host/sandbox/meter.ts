@@ -1,5 +1,5 @@
 // Rewrites a module so that every call into it ends: loops and calls pay from a tank, and trap when it is empty.
-import type { FunctionBody, Patch } from "./code.js";
+import { meterBody } from "./body.js";
 import { KINDS } from "./declarations.js";
 import { OP } from "./opcodes.js";
 import type { ParsedModule } from "./parse.js";
@@ -41,11 +41,12 @@ interface Added {
   readonly code: Writer;
 }
 
+const CHARGING: ReadonlySet<string> = new Set(["loop", "length"]);
 const I32 = 0x7f;
 const MUTABLE = 1;
-const NO_VALUES = 0x40;
-/** Bytes that an instruction may move for one unit, as a power of two. */
-const UNIT_BYTES_LOG2 = 6;
+/** Flags and kind of a segment of elements that fills no table. */
+const DECLARED = 3;
+const FUNCTION_ELEMENTS = 0;
 const FUNCTION_KIND = KINDS.indexOf("function");
 const GLOBAL_KIND = KINDS.indexOf("global");
 
@@ -80,8 +81,8 @@ class Meter {
       out.byte(SECTION.custom).sized(content);
     }
     const { bodies } = this.module.code;
-    const patches = bodies.flatMap((body) => body.patches).filter(({ kind }) => kind !== "grow");
-    return { bytes: out.view().slice(), chargePoints: bodies.length + patches.length };
+    const charging = bodies.flatMap(({ patches }) => patches).filter(({ kind }) => CHARGING.has(kind));
+    return { bytes: out.view().slice(), chargePoints: bodies.length + charging.length };
   }
 
   #addEntries(): void {
@@ -154,6 +155,8 @@ class Meter {
         return this.#extended(id, [globalOf(0), globalOf(BASE_UNITS)]);
       case SECTION.export:
         return this.#exports();
+      case SECTION.element:
+        return this.#extended(id, this.#declaration());
       case SECTION.start:
         return undefined;
       case SECTION.code:
@@ -175,6 +178,18 @@ class Meter {
     const out = new Writer().u32(count + more.length).bytes(bytes.subarray(reader.at, reader.end));
     for (const one of more) out.bytes(one.view());
     return out;
+  }
+
+  /** `ref.func` may name a function that is exported; one that no longer is must be declared. */
+  #declaration(): Writer[] {
+    const { referenced } = this.module.code;
+    const unexported = Object.values(this.entries).filter(
+      (index) => index !== undefined && referenced.has(index),
+    );
+    if (unexported.length === 0) return [];
+    const segment = new Writer().byte(DECLARED, FUNCTION_ELEMENTS).u32(unexported.length);
+    for (const index of unexported) segment.u32(index!);
+    return [segment];
   }
 
   #exports(): Writer {
@@ -199,70 +214,14 @@ class Meter {
     if (bodies.length + this.#added.length === 0) return undefined;
     const first = this.module.declarations.imported.function;
     const out = new Writer().u32(bodies.length + this.#added.length);
-    for (const [index, body] of bodies.entries())
-      out.sized(this.#body(body, first + index === this.#refilled));
+    for (const [index, body] of bodies.entries()) {
+      const source = first + index === this.#refilled ? this.#budget : this.#tank;
+      out.sized(meterBody(this.module.bytes, body, { tank: this.#tank, source }));
+    }
     for (const { code } of this.#added) out.sized(code);
     return out;
   }
-
-  /** A function with its charges, and one more local, in which they count. */
-  #body(body: FunctionBody, isRefilled: boolean): Writer {
-    const { bytes } = this.module;
-    const scratch = body.locals;
-    const out = new Writer()
-      .u32(body.groups + 1)
-      .bytes(bytes.subarray(body.start, body.code))
-      .u32(1)
-      .byte(I32);
-    out.byte(OP.globalGet).u32(isRefilled ? this.#budget : this.#tank);
-    this.#charge(out, scratch, body.entry.units);
-    let at = body.code;
-    for (const patch of body.patches) {
-      out.bytes(bytes.subarray(at, patch.at));
-      at = patch.at + this.#patch(out, scratch, patch);
-    }
-    return out.bytes(bytes.subarray(at, body.end));
-  }
-
-  /** Writes what a patch adds and returns the number of bytes that it replaces. */
-  #patch(out: Writer, scratch: number, { kind, region }: Patch): number {
-    switch (kind) {
-      case "loop":
-        out.byte(OP.globalGet).u32(this.#tank);
-        this.#charge(out, scratch, region!.units);
-        return 0;
-      case "length":
-        this.#chargeLength(out, scratch);
-        return 0;
-      case "grow":
-        out.byte(OP.drop, OP.i32Const).i32(-1);
-        return MEMORY_GROW_BYTES;
-    }
-  }
-
-  /** Takes a constant from the units on the stack. */
-  #charge(out: Writer, scratch: number, units: number): void {
-    out.byte(OP.i32Const).i32(units);
-    this.#take(out, scratch);
-  }
-
-  /** Takes the length that is on the stack, and leaves it there, from the tank. */
-  #chargeLength(out: Writer, scratch: number): void {
-    out.byte(OP.localTee).u32(scratch).byte(OP.globalGet).u32(this.#tank);
-    out.byte(OP.localGet).u32(scratch).byte(OP.i32Const).i32(UNIT_BYTES_LOG2).byte(OP.i32ShrU);
-    this.#take(out, scratch);
-  }
-
-  /** Sets the tank to the difference of the two numbers on the stack, and traps where it is below zero. */
-  #take(out: Writer, scratch: number): void {
-    out.byte(OP.i32Sub, OP.localTee).u32(scratch).byte(OP.globalSet).u32(this.#tank);
-    out.byte(OP.localGet).u32(scratch).byte(OP.i32Const, 0, OP.i32LtS);
-    out.byte(OP.if, NO_VALUES, OP.unreachable, OP.end);
-  }
 }
-
-/** The opcode and its memory. */
-const MEMORY_GROW_BYTES = 2;
 
 /** A mutable i32 global. */
 function globalOf(value: number): Writer {

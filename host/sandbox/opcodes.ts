@@ -29,11 +29,17 @@ export const OP = {
   loop: 0x03,
   if: 0x04,
   end: 0x0b,
+  else: 0x05,
+  br: 0x0c,
   brTable: 0x0e,
+  return: 0x0f,
   call: 0x10,
+  callIndirect: 0x11,
   returnCall: 0x12,
+  returnCallIndirect: 0x13,
   drop: 0x1a,
   localGet: 0x20,
+  localSet: 0x21,
   localTee: 0x22,
   globalGet: 0x23,
   globalSet: 0x24,
@@ -190,8 +196,8 @@ function hex(number: number): string {
 const MAX_ALIGNMENT = 4;
 
 /**
- * Passes over what follows an opcode. Answers the index of an `index`, the type of a `block` (-1 for none) and the
- * number of targets of `labels`; of the others the answer means nothing.
+ * Passes over what follows an opcode. Answers the (first) index of an `index`, the type of a `block` (negative for
+ * one of a single result or none) and the number of targets of `labels`; of the others the answer means nothing.
  */
 export function readImmediates(reader: Reader, immediates: Immediates): number {
   switch (immediates) {
@@ -202,8 +208,7 @@ export function readImmediates(reader: Reader, immediates: Immediates): number {
     case "index":
       return reader.u32("an index");
     case "index2":
-      reader.u32("an index");
-      return reader.u32("an index");
+      return readFirstOfTwo(reader);
     case "labels":
       return skipLabels(reader);
     case "types":
@@ -240,6 +245,16 @@ export function readImmediates(reader: Reader, immediates: Immediates): number {
   }
 }
 
+function readFirstOfTwo(reader: Reader): number {
+  const first = reader.u32("an index");
+  reader.u32("an index");
+  return first;
+}
+
+/** Answers for the types of blocks that have no number of their own. */
+export const SINGLE_RESULT = -1;
+const NO_RESULT = -2;
+
 const NO_VALUES = -64;
 const VALUE_TYPES: ReadonlySet<number> = new Set([0x7f, 0x7e, 0x7d, 0x7c, 0x7b, 0x70, 0x6f]);
 const REFERENCE_TYPES: ReadonlySet<number> = new Set([0x70, 0x6f]);
@@ -258,13 +273,14 @@ export function readReferenceType(reader: Reader): number {
     : reader.refuse(`it uses the reference type ${hex(type)}, which no policy may`);
 }
 
-/** The index of a function type, or -1 for a block of at most one result. */
+/** The index of a function type, or one of these two numbers. */
 function readBlockType(reader: Reader): number {
   const start = reader.at;
   const type = reader.s33("a block type");
   if (type < 0 && reader.at > start + 1) reader.malformed("a block type is longer than it may be");
-  if (type >= 0 || type === NO_VALUES) return Math.max(type, -1);
-  if (type > NO_VALUES && VALUE_TYPES.has(type + 0x80)) return -1;
+  if (type >= 0) return type;
+  if (type === NO_VALUES) return NO_RESULT;
+  if (type > NO_VALUES && VALUE_TYPES.has(type + 0x80)) return SINGLE_RESULT;
   return reader.refuse(`it has a block of the type ${type}, which no policy may`);
 }
 

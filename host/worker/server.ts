@@ -107,7 +107,7 @@ class Worker {
 
   async handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const path = (request.url ?? "").split("?", 1)[0];
-    const signal = clientGone(response);
+    const signal = clientGone(request, response);
     try {
       const parse = POST_ROUTES.get(path);
       if (!parse) this.#get(path, request, response);
@@ -203,13 +203,14 @@ class Worker {
 }
 
 /** Aborts when the connection closes before the answer is complete. */
-function clientGone(response: ServerResponse): AbortSignal {
+/** Aborts when the client is gone: by the socket's close, since a response that waits in a pipeline has none. */
+function clientGone({ socket }: IncomingMessage, response: ServerResponse): AbortSignal {
   const controller = new AbortController();
   // A batch waits with one listener for each of its prompts.
   setMaxListeners(0, controller.signal);
-  response.once("close", () => {
-    if (!response.writableFinished) controller.abort();
-  });
+  const gone = () => controller.abort();
+  socket.setMaxListeners(0).once("close", gone);
+  response.once("finish", () => socket.off("close", gone));
   return controller.signal;
 }
 

@@ -36,6 +36,9 @@ const MAX_OPEN_TOKENS = 200;
 /** Values of one file with its aliases spelled out: a pool of 16,384 workers needs a quarter of it. */
 const MAX_VALUES = 1_000_000;
 
+/** Levels of one file with its aliases spelled out. */
+const MAX_DEPTH = MAX_OPEN_TOKENS;
+
 const START: Position = { line: 1, column: 1 };
 
 /** Parses one YAML 1.2 document (core schema). Never throws: whatever is wrong becomes a mistake. */
@@ -81,6 +84,11 @@ export function parseYaml(text: string, file: string): SourceDocument {
 /** A document for a value that has no text of its own, such as the JSON inside a module: all of it is at 1:1. */
 export function documentOf(value: unknown, file: string): SourceDocument {
   return { file, value, mistakes: [], positionOf: () => START };
+}
+
+/** Whether a text, YAML or JSON, nests deeper than a file may. */
+export function nestsTooDeeply(text: string): boolean {
+  return offsetOfExcessiveDepth(text, new LineCounter()) !== undefined;
 }
 
 function offsetOfExcessiveDepth(text: string, lines: LineCounter): number | undefined {
@@ -210,22 +218,26 @@ class Reader {
     }
   }
 
-  #valueOf(node: Node | null, spelledOut: number): unknown {
+  #valueOf(node: Node | null, spelledOut: number, depth = 0): unknown {
     this.#values += 1;
+    if (depth > MAX_DEPTH) {
+      throw new Unreadable(spelledOut, `aliases make the file nest deeper than ${MAX_DEPTH} levels`);
+    }
     if (this.#values > MAX_VALUES) {
       throw new Unreadable(spelledOut, `aliases make the file hold more than ${MAX_VALUES} values`);
     }
-    if (isAlias(node)) return this.#valueOf(this.#resolve(node), startOf(node)!);
-    if (isSeq(node)) return node.items.map((item) => this.#valueOf(item as Node | null, spelledOut));
-    if (isMap(node)) return this.#mappingOf(node, spelledOut);
+    if (isAlias(node)) return this.#valueOf(this.#resolve(node), startOf(node)!, depth);
+    if (isSeq(node))
+      return node.items.map((item) => this.#valueOf(item as Node | null, spelledOut, depth + 1));
+    if (isMap(node)) return this.#mappingOf(node, spelledOut, depth + 1);
     return isScalar(node) ? node.value : null;
   }
 
-  #mappingOf(map: YAMLMap, spelledOut: number): Record<string, unknown> {
+  #mappingOf(map: YAMLMap, spelledOut: number, depth: number): Record<string, unknown> {
     const entries = new Map<string, unknown>();
     for (const { key, value } of map.items) {
       const name = keyOf(key)!;
-      if (!entries.has(name)) entries.set(name, this.#valueOf(value as Node | null, spelledOut));
+      if (!entries.has(name)) entries.set(name, this.#valueOf(value as Node | null, spelledOut, depth));
     }
     // Unlike an assignment, this makes `__proto__` a key like any other.
     return Object.fromEntries(entries);

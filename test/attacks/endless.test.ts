@@ -19,8 +19,8 @@ import { BUILT_IN_ROW, CAPACITY, Stage } from "../fixtures/stage.js";
 const { i32, i64, v128, none } = TYPE;
 const ATTACK = 1;
 const SESSION = [...ASM.i32(0), 0x28, 2, 80];
-/** More than any region of a module that is admitted can hold. */
-const LARGEST_REGION = 21_000;
+/** More than any region of these modules holds. */
+const LARGEST_REGION = 40_000;
 /** Ten times what a decision at this capacity may take. */
 const GUARD_MS = 10;
 const ATTEMPTS = 5;
@@ -36,6 +36,7 @@ function calling(...functions: FunctionParts[]): Uint8Array {
 }
 
 const DIVISION = [ASM.i64(-7), ASM.i64(3), ASM.i64DivS, ASM.drop].flat();
+const NEARLY_ONE = [0x44, ...new Uint8Array(Float64Array.of(1.0000001).buffer)];
 const DOUBLING = Array.from({ length: 41 }, (_, level) => ({
   code: level < 40 ? [ASM.call(3 + level), ASM.call(3 + level)] : [],
 }));
@@ -79,6 +80,18 @@ const ATTACKS: Readonly<Record<string, Uint8Array>> = {
   }),
   "select calling itself by return_call": attacker([ASM.get(0), ASM.get(1), ASM.returnCall(1)]),
   "a loop around thousands of divisions": attacker([ASM.loop(none, repeat(4_000, DIVISION), ASM.br(0))]),
+  "a loop around thousands of divisions of a denormal number": attacker([
+    ASM.loop(
+      none,
+      [0x44, 1, ...new Array<number>(7).fill(0)],
+      repeat(3_000, NEARLY_ONE, [0xa3]),
+      ASM.drop,
+      ASM.br(0),
+    ),
+  ]),
+  "memory.fill of no byte in a loop": attacker([
+    ASM.loop(none, repeat(1_000, ASM.i32(0), ASM.i32(0), ASM.i32(0), ASM.memoryFill), ASM.br(0)),
+  ]),
   "a function of thousands of divisions, called in a loop": attacker(
     [ASM.loop(none, ASM.call(2), ASM.br(0))],
     {

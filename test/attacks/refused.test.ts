@@ -149,8 +149,10 @@ describe("what is too large", () => {
           repeat(500, ASM.loop(none)),
           repeat(200, [2, none]),
           repeat(200, ASM.end),
+          repeat(250, ASM.get(0)),
+          repeat(250, ASM.drop),
           // What there is beside these: two ends, a constant in each of init and select, and the ends of 998 functions.
-          repeat(20_000 - 1_000 - 400 - 4 - 998, ASM.nop),
+          repeat(20_000 - 1_000 - 400 - 500 - 4 - 998, ASM.nop),
           PLACE,
         ],
       },
@@ -374,5 +376,14 @@ describe("what V8 says is not valid", () => {
     const message = refusalOf(assemble(parts));
     expect(message).toMatch(/^the module is not valid WebAssembly: /);
     expect(message).toMatch(detail);
+  });
+
+  test("in one line, whatever its names are", () => {
+    const parts = { ...selecting(ASM.i32Add), names: { 1: "one\ntwo\u2028\u001b[31m" } };
+    expect(refusalOf(assemble(parts))).toMatch(
+      /"one\\u\{a\}two\\u\{2028\}\\u\{1b\}\[31m" failed: not enough/,
+    );
+    const opcode = { ...parts, ...selecting([0x27]) };
+    expect(refusalOf(assemble(opcode))).toContain('function 1 "one\\ntwo\\u{2028}\\u001b[31m": it uses');
   });
 });

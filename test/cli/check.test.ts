@@ -1,3 +1,5 @@
+import { execFileSync } from "node:child_process";
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import { directoryOf } from "../fixtures/directory.js";
 import { encodeModule } from "../fixtures/wasm.js";
@@ -30,12 +32,14 @@ test("without a file it checks ./hawser.yaml", () => {
 });
 
 test("a warning is told and leaves the exit code 0", () => {
-  const directory = directoryOf({ "hawser.yaml": `${WORKERS}worker_selection:\n  decode: guard\n${GUARD}` });
+  const directory = directoryOf({
+    "hawser.yaml": `${WORKERS}worker_selection:\n  aggregated: default\n  decode: guard\n${GUARD}`,
+  });
   expect(hawser(directory, ["check", "hawser.yaml"])).toEqual({
     status: 0,
     stdout: "hawser.yaml: ok (2 workers, policy default = soft-affinity-load-guard)\n",
     stderr:
-      "hawser.yaml:5:3: worker_selection.decode is not used: all requests are routed by worker_selection.aggregated (warning)\n",
+      "hawser.yaml:6:3: worker_selection.decode is not used: all requests are routed by worker_selection.aggregated (warning)\n",
   });
 });
 
@@ -61,4 +65,34 @@ test("a file that does not exist is a mistake at its first character", () => {
     stdout: "",
     stderr: "none.yaml:1:1: cannot read the file: it does not exist\n",
   });
+});
+
+test("a pipe or a directory among the policies is passed over", () => {
+  const directory = directoryOf({
+    "hawser.yaml": "policies: { path: [mine] }\nworkers: [{ id: a, url: http://127.0.0.1:9001 }]\n",
+    "mine/folder.yaml/x": "",
+  });
+  execFileSync("mkfifo", [join(directory, "mine/pipe.yaml"), join(directory, "mine/pipe.wasm")]);
+  expect(hawser(directory, ["check"]).status).toBe(0);
+});
+
+test("what is allowed but hardly meant is a warning, in the order of the file", () => {
+  const directory = directoryOf({
+    "hawser.yaml": `workers:
+  - { id: a, url: http://127.0.0.1:9001/v1 }
+  - { id: b, url: http://127.0.0.1:9001/v1/ }
+worker_selection:
+  instances: [{ name: mine, type: sticky }]
+`,
+  });
+  const { status, stderr } = hawser(directory, ["check"]);
+  expect(status).toBe(0);
+  expect(stderr.trimEnd().split("\n")).toEqual([
+    expect.stringMatching(/^hawser\.yaml:2:19: workers\[0\]\.url ends in \/v1, .* \(warning\)$/),
+    expect.stringMatching(/^hawser\.yaml:3:19: workers\[1\]\.url ends in \/v1, .* \(warning\)$/),
+    expect.stringMatching(
+      /^hawser\.yaml:3:19: workers\[1\]\.url is the address of workers\[0\]\.url, too.* \(warning\)$/,
+    ),
+    expect.stringMatching(/^hawser\.yaml:5:3: worker_selection\.aggregated is left out.* \(warning\)$/),
+  ]);
 });

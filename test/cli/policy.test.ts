@@ -114,6 +114,14 @@ describe("hawser policy run", () => {
     );
   });
 
+  it("names what it cannot spell out", () => {
+    const deep = `${"[".repeat(8_000)}${"]".repeat(8_000)}`;
+    expect(run(`{"loads":[${deep}]}`, ["sticky"]).stderr).toBe(
+      'error: line 1: "loads"[0] must be an integer from 0 to 2147483647, found a list\n',
+    );
+    expect(run('{"loads":[1e400]}', ["sticky"]).stderr).toContain("found Infinity");
+  });
+
   it("decides 100,000 cases in one go", () => {
     const cases = Array.from(
       { length: 100_000 },

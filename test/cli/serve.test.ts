@@ -1,12 +1,23 @@
+import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import { createServer } from "node:net";
 import { describe, expect, it } from "vitest";
-import { start } from "../e2e/fleet.js";
+import { ROOT } from "../docs/blocks.js";
+import { MAIN, start } from "../e2e/fleet.js";
 import { directoryOf } from "../fixtures/directory.js";
 import { hawser } from "./hawser.js";
 
 const WORKERS = "workers: [{ id: a, url: http://127.0.0.1:9 }]\n";
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
 
 describe("hawser serve", () => {
   it("reads ./hawser.yaml, listens although no worker answers, and exits with 0 on SIGTERM", async () => {
@@ -37,6 +48,42 @@ describe("hawser serve", () => {
     expect(status).toBe(1);
     expect(stderr).toMatch(new RegExp(`error: cannot listen on 127\\.0\\.0\\.1, port ${port}: .*EADDRINUSE`));
   });
+});
+
+it("goes on when whoever read its log has left", async () => {
+  const directory = directoryOf({ "hawser.yaml": `${WORKERS}listen: { port: 0 }\n` });
+  const { url, child } = await start(["serve"], directory);
+  child.stderr!.destroy();
+  child.stdout!.destroy();
+  // Every failed request writes a line.
+  for (let i = 0; i < 3; i++) expect((await fetch(`${url}/health`)).status).toBe(503);
+  const exit = once(child, "exit");
+  child.kill("SIGTERM");
+  expect(await exit).toEqual([0, null]);
+});
+
+it("goes on when nobody ever read its log", async () => {
+  const port = await freePort();
+  const directory = directoryOf({ "hawser.yaml": `${WORKERS}listen: { port: ${port} }\n` });
+  const child = spawn(process.execPath, [MAIN, "serve"], {
+    cwd: directory,
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  child.stdout.destroy();
+  child.stderr.destroy();
+  const answer = async () => (await fetch(`http://127.0.0.1:${port}/health`).catch(() => null))?.status;
+  while ((await answer()) !== 503) await new Promise((resolve) => setTimeout(resolve, 50));
+  // Longer than the first question to the worker takes: its failure is logged in between.
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  expect(await answer()).toBe(503);
+  const exit = once(child, "exit");
+  child.kill("SIGTERM");
+  expect(await exit).toEqual([0, null]);
+});
+
+it("tells its version", () => {
+  const { stdout } = hawser(ROOT, ["--version"]);
+  expect(stdout).toBe(`${JSON.parse(readFileSync(`${ROOT}package.json`, "utf8")).version}\n`);
 });
 
 describe("hawser demo", () => {

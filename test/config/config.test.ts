@@ -213,12 +213,12 @@ describe("one mistake, one line", () => {
     [
       "no models",
       "workers: [{ id: a, url: http://a, models: [] }]",
-      "hawser.yaml:1:43: workers[0].models must be a list of at least one model name, found an empty list",
+      "hawser.yaml:1:43: workers[0].models must be a list of 1 to 256 model names, found an empty list",
     ],
     [
       "empty model",
       "workers: [{ id: a, url: http://a, models: [''] }]",
-      'hawser.yaml:1:44: workers[0].models[0] must be a model name of 1 to 256 characters, found ""',
+      'hawser.yaml:1:44: workers[0].models[0] must be a model name of 1 to 256 characters without control characters, found ""',
     ],
     [
       "model repeated",

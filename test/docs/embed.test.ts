@@ -10,7 +10,9 @@ import { pack, STRANGER } from "../fixtures/packed.js";
 import { blocksOf, ROOT } from "./blocks.js";
 
 const run = promisify(execFile);
-const program = blocksOf("docs/embed.md").find(({ language }) => language === "js")!.text;
+const [changes, program] = blocksOf("docs/embed.md")
+  .filter(({ language }) => language === "js")
+  .map(({ text }) => text) as [string, string];
 const MINUTES = 60_000;
 
 let folder: string;
@@ -25,7 +27,10 @@ beforeAll(() => {
     (name) => `${name}@${{ ...dependencies, ...devDependencies }[name]}`,
   );
   execFileSync("npm", ["init", "-y"], { cwd: folder, env });
-  execFileSync("npm", ["install", "--no-audit", "--no-fund", tarball, ...tools], { cwd: folder, env });
+  execFileSync("npm", ["install", "--engine-strict", "--no-audit", "--no-fund", tarball, ...tools], {
+    cwd: folder,
+    env,
+  });
 }, 5 * MINUTES);
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -55,6 +60,9 @@ const router: Router = createRouter({ policy: loadPolicy("sticky"), workers: [{ 
 const key = "k", model = "", tenant = "";
 ${calls}
 const held: Lease = lease;
+{
+${changes}
+}
 // @ts-expect-error: a key is a string
 router.acquire({ key: 7 });
 console.log(held.worker.id, router.status().affinity_kept);

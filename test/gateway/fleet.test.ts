@@ -10,7 +10,12 @@ describe("health", () => {
     const port = Number(new URL(first.url).port);
     await stop(first.server);
     const { url, router, log } = await gateway({ urls: [first.url], pollIntervalMs: 20 });
-    expect(await get(`${url}/health`)).toMatchObject({ status: 503, body: { status: "no_worker_eligible" } });
+    expect(await get(`${url}/health`)).toMatchObject({
+      status: 503,
+      body: { status: "no_worker_eligible", workers: [{ reason: expect.stringContaining("ECONNREFUSED") }] },
+    });
+    // A wrong address would otherwise never be heard of.
+    expect(log.filter((line) => line.includes("worker is not eligible")).length).toBe(1);
     // Nobody can say yet whether the model exists.
     expect((await post(url + CHAT, { model: "m" })).status).toBe(503);
     await upstream((_request, response) => response.end("{}"), port);
@@ -50,6 +55,11 @@ describe("health", () => {
     ["an error status", 500, '{"data":[{"id":"m"}]}'],
     ["no JSON", 200, "hello"],
     ["no list", 200, '{"data":{}}'],
+    [
+      "too many models",
+      200,
+      JSON.stringify({ data: Array.from({ length: 257 }, (_, i) => ({ id: `m${i}` })) }),
+    ],
     ["an endless list", 200, `{"data":["${"x".repeat(1_100_000)}"]}`],
   ])("takes a worker out that answers with %s, until it is well again", async (_name, code, text) => {
     let ill = false;

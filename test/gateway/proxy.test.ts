@@ -160,6 +160,25 @@ describe("a client that leaves", () => {
       response.write("data: 1\n\n");
     }, true));
 
+  it("with requests waiting in a pipeline: every one of them is aborted and counted down", async () => {
+    const closed: Promise<unknown>[] = [];
+    const worker = await upstream((_request, response) => {
+      closed.push(once(response, "close"));
+      response.writeHead(200, { "content-type": "text/event-stream" }).write("data: 1\n\n");
+    });
+    const { url, router } = await gateway({ urls: [worker.url] });
+    const socket = connect(Number(new URL(url).port), "127.0.0.1");
+    const body = JSON.stringify(ask);
+    socket.write(
+      `POST ${CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: ${body.length}\r\n\r\n${body}`.repeat(3),
+    );
+    await until(() => closed.length === 3);
+    expect(inFlight(router)).toBe(3);
+    socket.destroy();
+    await Promise.all(closed);
+    await until(() => inFlight(router) === 0);
+  });
+
   it("during its upload: nothing is asked of a worker", async () => {
     let asked = 0;
     const worker = await upstream((_request, response) => {
@@ -202,12 +221,14 @@ describe("a client that leaves", () => {
       };
       pump();
     });
-    const { url, router } = await gateway({ urls: [worker.url] });
+    const { url, router, log } = await gateway({ urls: [worker.url] });
     const message = await open(url + CHAT, ask);
     message.on("error", () => {});
     await until(() => gone.length === 1);
     await gone[0];
     await until(() => inFlight(router) === 0);
+    expect(log.join()).toContain("a client that reads too slowly was cut");
+    expect(log.join()).not.toContain("worker failed");
   });
 });
 
@@ -233,6 +254,28 @@ describe("a worker that fails", () => {
     const { url, router } = await gateway({ urls: [worker.url] });
     expect((await post(url + CHAT, ask)).status).toBe(502);
     expect(inFlight(router)).toBe(0);
+  });
+
+  it("is answered 502 where it breaks off behind a head whose body never came", async () => {
+    const worker = await upstream((_request, response) => {
+      response.socket!.end("HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\n");
+    });
+    const { url, router } = await gateway({ urls: [worker.url] });
+    const reply = await post(url + CHAT, ask).catch((error: Error) => error);
+    // Where the end came with the head nothing was sent yet; where it came later the head is out.
+    expect(reply instanceof Error ? "broken" : reply.status).toSatisfy(
+      (seen) => seen === 502 || seen === "broken",
+    );
+    expect(inFlight(router)).toBe(0);
+  });
+
+  it("has a reason phrase that may not be sent replaced by the usual one", async () => {
+    const worker = await upstream((_request, response) => {
+      response.socket!.write("HTTP/1.1 200 \u2713\r\ncontent-length: 2\r\n\r\nok");
+    });
+    const { url } = await gateway({ urls: [worker.url] });
+    const message = await open(url + CHAT, ask);
+    expect([message.statusCode, message.statusMessage, await text(message)]).toEqual([200, "OK", "ok"]);
   });
 
   it.each(["chunked", "with a length"])(
@@ -276,9 +319,12 @@ describe("what a client can get wrong", () => {
     ["a body that is not JSON", "{", 400, "invalid_json"],
     ["an empty body", "", 400, "invalid_json"],
     ["a JSON body that is no object", '["m"]', 400, "invalid_json"],
+    ["an empty model", '{"model":""}', 400, "model_required"],
+    ["a last model that is none", '{"model":"m","model":null}', 400, "model_required"],
     ["no model", "{}", 400, "model_required"],
     ["a model that is no string", '{"model":7}', 400, "model_required"],
     ["a text that only looks like a model (B28)", '{"prompt":"\\"model\\": \\"m\\""}', 400, "model_required"],
+    ["a model of a name without end", JSON.stringify({ model: "x".repeat(100_000) }), 404, "model_not_found"],
     ["a model that nobody serves", '{"model":"x"}', 404, "model_not_found"],
   ];
   it.each(cases)("%s", async (_name, body, status, code) => {
@@ -286,6 +332,7 @@ describe("what a client can get wrong", () => {
     const { url } = await gateway({ urls: [worker.url] });
     const reply = await post(url + CHAT, body);
     expect([reply.status, JSON.parse(reply.body).error.code]).toEqual([status, code]);
+    expect(reply.body.length).toBeLessThan(1_000);
     expect(JSON.parse((await post(`${url}/v1/messages`, body)).body).type).toBe("error");
   });
 
@@ -322,12 +369,16 @@ describe("what a client can get wrong", () => {
       expect([reply.status, JSON.parse(reply.body).error.code]).toEqual([404, "unknown_path"]);
     }
     expect((await fetch(url + CHAT)).status).toBe(404);
+    const broken = await post(`${url}/v1/messages%zz`, ask);
+    expect([broken.status, JSON.parse(broken.body).error.type]).toEqual([400, "invalid_request_error"]);
+    const counting = await post(`${url}/v1/messages/count_tokens`, ask);
+    expect([counting.status, JSON.parse(counting.body).error.type]).toEqual([404, "not_found_error"]);
   });
 
   it("any content type, or none, with a body", async () => {
     const worker = await upstream((_request, response, body) => response.end(body));
     const { url } = await gateway({ urls: [worker.url] });
-    for (const type of ["text/plain", "application/json; charset=utf-8", "multipart/x-odd"]) {
+    for (const type of ["text/plain", "application/json; charset=utf-8", "nonsense", "a/b/c", ""]) {
       expect((await post(url + CHAT, ask, { "content-type": type })).body).toBe(JSON.stringify(ask));
     }
     const socket = connect(Number(new URL(url).port), "127.0.0.1");

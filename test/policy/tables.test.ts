@@ -1,7 +1,7 @@
 // The decision tables: every example of every shipped manifest, and the tables of the systems the rules come from.
 import { describe, expect, test } from "vitest";
 import { CaseRunner } from "../../host/policy/case.js";
-import { Catalog, type PolicyFile } from "../../host/policy/catalog.js";
+import { Catalog, PolicyFile } from "../../host/policy/catalog.js";
 import { runExample, runExamples, titleOf } from "../../host/policy/examples.js";
 import type { Example } from "../../host/policy/manifest.js";
 import { resolveParameters } from "../../host/policy/parameters.js";
@@ -186,7 +186,7 @@ describe("runExamples", () => {
 
   function withExamples(...examples: Omit<Example, "line">[]): PolicyFile {
     const manifest = { ...policy.manifest, examples: examples.map((example) => ({ ...example, line: 1 })) };
-    return Object.create(policy, { manifest: { value: manifest } }) as PolicyFile;
+    return new PolicyFile(manifest, policy.file, policy.modulePath, { line: 1, column: 1 }, policy.admitted);
   }
 
   function failuresOf(...steps: Example["steps"]): readonly string[] {

@@ -380,6 +380,47 @@ describe("refusals", () => {
     }
   });
 
+  it("changes nothing where a worker cannot be added", () => {
+    const { router } = fixture();
+    const models = Array.from({ length: 1_025 }, (_, i) => `m${i}`);
+    for (let i = 0; i < 2; i++) {
+      expect(() => router.addWorker({ id: "x", models })).toThrow("at most 1024 models can be served");
+    }
+    expect(router.status().workers.length).toBe(3);
+    expect(router.serves("m0")).toBe(false);
+    router.addWorker({ id: "x", models: models.slice(0, 8) });
+    expect(router.serves("m7")).toBe(true);
+  });
+
+  it("leaves the workers of other routers alone", () => {
+    const [one, two] = [fixture(), fixture()];
+    one.router.removeWorker(two.worker("w0"));
+    expect(() => one.router.setModels(two.worker("w0"), ["m"])).toThrow('worker "w0" is not this router\'s');
+    expect(one.router.status().workers.length).toBe(3);
+    expect(one.router.acquire({}).worker).toBe(one.worker("w0"));
+  });
+
+  it.each([
+    [{ session: { ttlMs: Number.NaN } }, "session.ttlMs must be above 0, found NaN"],
+    [{ session: { ttlMs: 0 } }, "session.ttlMs must be above 0, found 0"],
+    [{ session: { maxBindings: 1.5 } }, "session.maxBindings must be an integer of at least 1, found 1.5"],
+    [{ session: { mode: "hard" as never } }, 'session.mode must be soft or off, found "hard"'],
+    [{ seed: 0.5 }, "seed must be a safe integer, found 0.5"],
+  ])("refuses options out of range: %o", (options, message) => {
+    expect(() => fixture(options)).toThrow(message);
+  });
+
+  it.each([
+    [{ id: "x", weight: Number.NaN }, "a worker's weight must be an integer of at least 1, found NaN"],
+    [{ id: "x", slots: -1 }, "a worker's slots must be an integer of at least 0, found -1"],
+    [{ id: "x", models: "sim" as never }, "a worker's models must be a list of names"],
+    [{ id: "" }, "a worker's id must be a name"],
+  ])("refuses a worker out of range: %o", (options, message) => {
+    const { router } = fixture();
+    expect(() => router.addWorker(options)).toThrow(message);
+    expect(router.status().workers.length).toBe(3);
+  });
+
   it("refuses a second worker of one id and parameters that the policy does not take", () => {
     const { router } = fixture();
     expect(() => router.addWorker({ id: "w0" })).toThrow('worker "w0" exists already');

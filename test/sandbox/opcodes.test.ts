@@ -2,11 +2,13 @@
 import { describe, expect, test } from "vitest";
 import { OP, OPCODES, prefixed, readImmediates, readOpcode } from "../../host/sandbox/opcodes.js";
 import { Reader } from "../../host/sandbox/reader.js";
-import { ASM, assemble, TYPE, unsigned } from "../fixtures/assembler.js";
+import { effectOf } from "../../host/sandbox/stack.js";
+import { ASM, assemble, repeat, TYPE, unsigned } from "../fixtures/assembler.js";
 
 const ILLEGAL = 0xff;
 /** They end or split the block that they stand in: what follows them is not read as code of it. */
 const STRUCTURE: readonly number[] = [0x05, OP.end];
+const BLOCKS: readonly number[] = [OP.block, OP.loop, OP.if];
 const SELECT_TYPED = 0x1c;
 const REF_NULL = 0xd0;
 /** Zeros stand for an index or a length of 0 everywhere but here. */
@@ -21,9 +23,9 @@ function encodingOf(opcode: number): number[] {
 }
 
 /** A function in dead code, where any operand is there, beside one of everything that an index 0 can mean. */
-function moduleWith(code: readonly number[]): Uint8Array {
+function moduleWith(code: readonly number[], before: readonly number[] = ASM.unreachable): Uint8Array {
   return assemble({
-    functions: [{ locals: [[1, TYPE.i32]], code: [ASM.unreachable, code] }],
+    functions: [{ locals: [[1, TYPE.i32]], code: [before, code] }],
     init: { parameters: [], results: [], code: [] },
     tables: [[TYPE.funcref, 0, 1]],
     globals: [[TYPE.i32, 1, ...ASM.i32(0), ...ASM.end]],
@@ -42,6 +44,35 @@ function illegalAt(code: readonly number[]): number | undefined {
     return found ? Number(found[1]) - Buffer.from(bytes).lastIndexOf(Uint8Array.from(code)) : undefined;
   }
   throw new Error("V8 takes the illegal opcode");
+}
+
+function messageOf(bytes: Uint8Array): string {
+  try {
+    new WebAssembly.Module(bytes as Uint8Array<ArrayBuffer>);
+    return "";
+  } catch (error) {
+    return (error as Error).message;
+  }
+}
+
+/** A value of each type. */
+const VALUES = [
+  ASM.i32(0),
+  ASM.i64(0),
+  [0x43, 0, 0, 0, 0],
+  [0x44, ...new Array<number>(8).fill(0)],
+  [0xfd, 0x0c, ...new Array<number>(16).fill(0)],
+  [REF_NULL, TYPE.funcref],
+];
+
+/** How many values `code` takes, of whatever types: tried one after the other. */
+function neededBy(code: readonly number[]): number {
+  let candidates: number[][] = [[]];
+  for (let count = 0; count <= 3; count++) {
+    if (candidates.some((before) => WebAssembly.validate(moduleWith(code, before) as never))) return count;
+    candidates = candidates.flatMap((before) => VALUES.map((value) => [...before, ...value]));
+  }
+  throw new Error(`no values fit ${code.join(" ")}`);
 }
 
 /** The least bytes that may follow the opcode, and how many of them our reader takes. */
@@ -68,6 +99,16 @@ describe("the opcodes that a policy may use", () => {
       expect(illegalAt([...cut, ILLEGAL]), `${name} does not end before`).not.toBe(cut.length);
     }
     expect(opcodes.length).toBe(OPCODES.size - 2);
+  });
+
+  test("take from the stack and leave on it as many values as V8 says", () => {
+    for (const opcode of opcodes.filter((opcode) => !BLOCKS.includes(opcode))) {
+      const code = [...encodingOf(opcode), ...immediatesOf(opcode)];
+      const left = Number(/fallthru, found (\d+)/.exec(messageOf(moduleWith(code)))?.[1] ?? 0);
+      const needed = neededBy([...code, ...repeat(left, ASM.drop)]);
+      expect(effectOf(opcode), `0x${opcode.toString(16)}`).toBe(left - needed);
+    }
+    expect(effectOf(OP.if)).toBe(-1);
   });
 
   test("are encoded by a number of more bytes, too", () => {
