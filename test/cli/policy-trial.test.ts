@@ -77,7 +77,7 @@ describe("hawser policy test --fuzz", () => {
 
   it("finds one that uses more than an honest policy does, with what it used", async () => {
     const directory = await policyOf(
-      "let x = 0; for (let i = 0; i < (n > 64 ? 0 : n * 80); i++) x ^= i * activeRequests(x & 7); return answer(leastLoaded(n, false), x === 77 ? KEEP : PLACE);",
+      "let x = 0; for (let i = 0; i < (n > 64 ? 0 : n * 36); i++) x ^= i * activeRequests(x & 7); return answer(leastLoaded(n, false), x === 77 ? KEEP : PLACE);",
     );
     const { status, stdout } = fuzz(directory);
     expect(status).toBe(1);
