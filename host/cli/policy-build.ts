@@ -55,8 +55,12 @@ async function watchFolder(directory: string, command: Command): Promise<void> {
   let watcher: FSWatcher;
   let timer: NodeJS.Timeout | undefined;
   let building: Promise<void> = Promise.resolve();
+  let isQueued = false;
   const again = () => {
+    if (isQueued) return;
+    isQueued = true;
     building = building.then(async () => {
+      isQueued = false;
       await build(directory).catch((error) => process.stderr.write(`error: ${(error as Error).message}\n`));
       process.stdout.write(`watching ${directory}\n`);
     });

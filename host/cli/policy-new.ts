@@ -2,7 +2,7 @@
 import { relative } from "node:path";
 import { Command, Option } from "commander";
 import { BuildError } from "../kit/build-error.js";
-import { scaffold, TEMPLATE_LANGUAGES, type TemplateLanguage } from "../kit/scaffold.js";
+import { hasCommand, scaffold, TEMPLATE_LANGUAGES, type TemplateLanguage } from "../kit/scaffold.js";
 
 /** The `policy new` subcommand. Exit code 1 where a file is there already; nothing is written then. */
 export function policyNewCommand(): Command {
@@ -17,7 +17,8 @@ export function policyNewCommand(): Command {
     .action((name: string, { language }: { language: TemplateLanguage }, command: Command) => {
       try {
         for (const file of scaffold(name, language)) process.stdout.write(`wrote ${relative("", file)}\n`);
-        process.stdout.write(`next: cd ${name} && npx hawser policy build\n`);
+        const install = hasCommand(name) ? "" : "npm install && ";
+        process.stdout.write(`next: cd ${name} && ${install}npx hawser policy build\n`);
       } catch (error) {
         if (error instanceof BuildError) command.error(`error: ${error.message}`, { exitCode: 1 });
         throw error;

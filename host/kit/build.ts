@@ -7,6 +7,7 @@ import { PolicyStartError } from "../policy/live.js";
 import type { Manifest } from "../policy/manifest.js";
 import type { AdmittedFile } from "../policy/policy-file.js";
 import { AdmissionError, admit } from "../sandbox/admit.js";
+import { causeOf } from "../yaml/read.js";
 import { BuildError } from "./build-error.js";
 import { compile } from "./compile.js";
 import { type DryRun, dryRun, unfilled } from "./inspect.js";
@@ -71,6 +72,10 @@ function started<T>(source: string, run: () => T): T {
 /** A gateway that reads the module meanwhile sees the old one or the new one. */
 function write(file: string, bytes: Uint8Array): void {
   const beside = `${file}.${process.pid}.tmp`;
-  writeFileSync(beside, bytes);
-  renameSync(beside, file);
+  try {
+    writeFileSync(beside, bytes);
+    renameSync(beside, file);
+  } catch (error) {
+    throw new BuildError(`${file}: cannot write: ${causeOf(error)}`);
+  }
 }

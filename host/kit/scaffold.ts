@@ -2,6 +2,7 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, relative, resolve } from "node:path";
 import { PACKAGE_ROOT } from "../policy/catalog.js";
+import { causeOf } from "../yaml/read.js";
 import { BuildError } from "./build-error.js";
 import { CLANG_FLAGS } from "./compile.js";
 
@@ -31,16 +32,27 @@ export function scaffold(path: string, language: TemplateLanguage): string[] {
   const taken = Object.keys(files).find((file) => existsSync(join(directory, file)));
   if (taken !== undefined) throw new BuildError(`${join(path, taken)} is there already, nothing was written`);
   const values = valuesOf(name, language, directory);
-  mkdirSync(directory, { recursive: true });
-  for (const [file, template] of Object.entries(files)) {
-    writeFileSync(join(directory, file), filled(template, values), { flag: "wx" });
+  try {
+    mkdirSync(directory, { recursive: true });
+    for (const [file, template] of Object.entries(files)) {
+      writeFileSync(join(directory, file), filled(template, values), { flag: "wx" });
+    }
+  } catch (error) {
+    throw new BuildError(`${path}: cannot write: ${causeOf(error)}`);
   }
   return Object.keys(files).map((file) => join(path, file));
 }
 
 function filesOf(name: string, language: TemplateLanguage): Files {
   const shared = { [`${name}.yaml`]: "policy.yaml", "README.md": "README.md" };
-  if (language === "c") return { ...shared, [`${name}.c`]: "c/policy.c", "hawser.h": "c/hawser.h" };
+  if (language === "c") {
+    return {
+      ...shared,
+      [`${name}.c`]: "c/policy.c",
+      "hawser.h": "c/hawser.h",
+      "package.json": "c/package.json",
+    };
+  }
   return {
     ...shared,
     [`${name}.ts`]: "assemblyscript/policy.ts",
@@ -61,8 +73,8 @@ function valuesOf(name: string, language: TemplateLanguage, directory: string): 
     NAME: name,
     SOURCE: inC ? `${name}.c` : `${name}.ts`,
     FILES: inC
-      ? "- `hawser.h`: the frame\n"
-      : "- `package.json`, `tsconfig.json`: for editors, after `npm install`; the build does not need them\n",
+      ? "- `hawser.h`: the frame\n- `package.json`: where `npm install` finds this version of Hawser\n"
+      : "- `package.json`: where `npm install` finds this version of Hawser\n- `tsconfig.json`: for editors\n",
     NOTES: inC
       ? `\nThe build needs clang and lld. It runs the line below, then puts the manifest into the module:\n\n\`\`\`console\n$ ${compiler}\n\`\`\``
       : "",
@@ -74,6 +86,13 @@ function valuesOf(name: string, language: TemplateLanguage, directory: string): 
 function assemblyScriptRange(): string {
   const { dependencies } = JSON.parse(readFileSync(join(PACKAGE_ROOT, "package.json"), "utf8"));
   return dependencies.assemblyscript;
+}
+
+/** Whether `npx hawser` in a directory is this package: npm would ask its registry for one that is not there. */
+export function hasCommand(directory: string): boolean {
+  const here = resolve(directory);
+  if (here === PACKAGE_ROOT || existsSync(join(here, "node_modules", "hawser"))) return true;
+  return dirname(here) !== here && hasCommand(dirname(here));
 }
 
 /** Where npm finds this package: the tarball it was installed from, or its folder. It is on no registry. */

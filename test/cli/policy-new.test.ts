@@ -9,7 +9,9 @@ import { hawser } from "./hawser.js";
 describe("hawser policy new", () => {
   it("makes a folder that builds and passes its table at once", () => {
     const directory = directoryOf({});
-    expect(hawser(directory, ["policy", "new", "my-policy"])).toMatchObject({ status: 0, stderr: "" });
+    const made = hawser(directory, ["policy", "new", "my-policy"]);
+    expect(made).toMatchObject({ status: 0, stderr: "" });
+    expect(made.stdout).toMatch(/\nnext: cd my-policy && npm install && npx hawser policy build\n$/);
     const folder = join(directory, "my-policy");
     expect(readdirSync(folder).sort()).toEqual([
       ...["README.md", "my-policy.ts", "my-policy.yaml", "package.json", "tsconfig.json"],
@@ -50,6 +52,14 @@ describe("hawser policy new", () => {
     });
     expect(readdirSync(join(directory, "mine"))).toEqual(["README.md"]);
     expect(readFileSync(join(directory, "mine/README.md"), "utf8")).toBe("mine");
+  });
+
+  it("says in one sentence that it cannot write", () => {
+    const directory = directoryOf({ mine: "a file" });
+    expect(hawser(directory, ["policy", "new", "mine"])).toMatchObject({
+      status: 1,
+      stderr: expect.stringMatching(/^error: mine: cannot write: .*\n$/),
+    });
   });
 
   it.each(["My", "a_b", "default", "-a", "x".repeat(65)])("refuses the name %s", (name) => {
