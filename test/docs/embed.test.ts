@@ -9,7 +9,7 @@ import { worker } from "../e2e/fleet.js";
 import { blocksOf, ROOT } from "./blocks.js";
 
 const run = promisify(execFile);
-const [changes, program] = blocksOf("docs/embed.md")
+const [program, changes] = blocksOf("docs/embed.md")
   .filter(({ language }) => language === "js")
   .map(({ text }) => text) as [string, string];
 const MINUTES = 60_000;
