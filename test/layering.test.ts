@@ -14,10 +14,11 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   session: [],
   worker: [],
   policy: ["abi", "sandbox", "yaml"],
+  kit: ["abi", "policy", "sandbox", "yaml"],
   routing: ["abi", "policy"],
   config: ["abi", "policy", "yaml"],
   gateway: ["session", "routing"],
-  cli: ["abi", "config", "gateway", "policy", "routing", "worker", "yaml"],
+  cli: ["abi", "config", "gateway", "kit", "policy", "routing", "worker", "yaml"],
 };
 
 interface Import {

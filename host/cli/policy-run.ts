@@ -1,18 +1,26 @@
 // `hawser policy run`: cases in, decisions out, through the code that decides in the gateway.
 import { once } from "node:events";
+import { extname } from "node:path";
 import { createInterface } from "node:readline";
-import { Command, InvalidArgumentError } from "commander";
+import { Command } from "commander";
 import { MAX_CAPACITY } from "../abi/frame.js";
+import { BuildError } from "../kit/build-error.js";
+import { compile } from "../kit/compile.js";
+import { DebugPolicy } from "../kit/debug.js";
+import { projectOfSource } from "../kit/project.js";
 import { CaseError, CaseRunner, DEFAULT_CAPACITY } from "../policy/case.js";
 import { PolicyStartError } from "../policy/live.js";
 import { loadPolicy, PolicyError } from "../policy/load.js";
+import type { Manifest } from "../policy/manifest.js";
 import { resolveParameters } from "../policy/parameters.js";
+import { integer, jsonObject } from "./options.js";
 
 interface Flags {
   parameters?: Record<string, unknown>;
   seed: number;
   capacity: number;
   path: string[];
+  debug?: boolean;
 }
 
 /** Decisions are written in pieces of about this many characters: one write a line would cost more than deciding. */
@@ -22,7 +30,8 @@ const WRITE_SIZE = 65_536;
 export function policyRunCommand(): Command {
   return new Command("run")
     .description("read cases from stdin, one JSON object a line, and write one decision a line")
-    .argument("<policy>", "a type or alias, or a manifest or .wasm file")
+    .argument("<policy>", "a type or alias, or a manifest or .wasm file; with --debug a .ts file")
+    .option("--debug", "run an AssemblyScript source, printing what it asserts and traces")
     .option("--parameters <json>", "parameters as a JSON object", jsonObject)
     .option(
       "--seed <number>",
@@ -36,7 +45,7 @@ export function policyRunCommand(): Command {
 }
 
 async function run(name: string, flags: Flags, command: Command): Promise<void> {
-  const runner = start(name, flags, command);
+  const runner = await start(name, flags, command);
   process.stdout.on("error", (error: NodeJS.ErrnoException) => {
     // A reader that has seen enough, such as `head`, is no error.
     if (error.code === "EPIPE") process.exit(0);
@@ -60,19 +69,42 @@ async function run(name: string, flags: Flags, command: Command): Promise<void> 
   await write(output);
 }
 
-function start(name: string, flags: Flags, command: Command): CaseRunner {
+async function start(name: string, flags: Flags, command: Command): Promise<CaseRunner> {
   try {
+    if (flags.debug) return await startDebug(name, flags);
     const policy = loadPolicy(name, flags.path);
-    const { values, mistakes } = resolveParameters(policy.manifest.parameters, flags.parameters);
-    if (mistakes.length > 0)
-      throw new PolicyError(mistakes.map(({ message }) => `--parameters: ${message}`).join("\n"));
+    const values = valuesOf(policy.manifest, flags);
     return new CaseRunner(policy, values, flags.capacity, flags.seed);
   } catch (error) {
-    if (error instanceof PolicyError || error instanceof PolicyStartError) {
-      command.error(`error: ${error.message}`, { exitCode: 1 });
+    if ([PolicyError, PolicyStartError, BuildError].some((kind) => error instanceof kind)) {
+      command.error(`error: ${(error as Error).message}`, { exitCode: 1 });
     }
     throw error;
   }
+}
+
+function valuesOf(manifest: Manifest, flags: Flags): Float64Array {
+  const { values, mistakes } = resolveParameters(manifest.parameters, flags.parameters);
+  if (mistakes.length === 0) return values;
+  throw new PolicyError(mistakes.map(({ message }) => `--parameters: ${message}`).join("\n"));
+}
+
+async function startDebug(source: string, flags: Flags): Promise<CaseRunner> {
+  if (extname(source) !== ".ts")
+    throw new PolicyError(`${source}: --debug runs an AssemblyScript source, a .ts file`);
+  const { manifest } = projectOfSource(source);
+  const parameters = valuesOf(manifest, flags);
+  const module = new WebAssembly.Module(await compile(source, "assemblyscript", "debug"));
+  const print = (line: string) => void process.stderr.write(`${line}\n`);
+  return new CaseRunner(
+    { manifest, admitted: { module } },
+    parameters,
+    flags.capacity,
+    flags.seed,
+    (candidates) => {
+      return new DebugPolicy({ manifest, module, parameters, print }, candidates);
+    },
+  );
 }
 
 /** A decision, or what is wrong with the line. */
@@ -88,24 +120,4 @@ function decide(runner: CaseRunner, line: string): object | string {
 
 async function write(text: string): Promise<void> {
   if (text !== "" && !process.stdout.write(text)) await once(process.stdout, "drain");
-}
-
-function jsonObject(text: string): Record<string, unknown> {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    throw new InvalidArgumentError("It must be a JSON object.");
-  }
-  if (typeof value === "object" && value !== null && !Array.isArray(value))
-    return value as Record<string, unknown>;
-  throw new InvalidArgumentError("It must be a JSON object.");
-}
-
-function integer(least: number, most: number): (text: string) => number {
-  return (text) => {
-    const value = Number(text);
-    if (/^\d+$/.test(text) && value >= least && value <= most) return value;
-    throw new InvalidArgumentError(`It must be an integer from ${least} to ${most}.`);
-  };
 }

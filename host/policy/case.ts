@@ -4,7 +4,7 @@ import { COLUMNS, type ColumnName, FIELDS, type FieldName } from "../abi/frame.j
 import type { Failure } from "../abi/reasons.js";
 import { describe, quote } from "../yaml/words.js";
 import { Candidates } from "./candidates.js";
-import { Turn } from "./decider.js";
+import { type Decider, Turn } from "./decider.js";
 import { LivePolicy, type Program } from "./live.js";
 import { SeedGenerator } from "./random.js";
 
@@ -25,6 +25,17 @@ export class CaseError extends Error {
 /** Most rows a case may have unless told otherwise. */
 export const DEFAULT_CAPACITY = 4_096;
 
+/** A policy at work that can be given cases. */
+export interface CaseDecider extends Decider {
+  /** Units of fuel that the last call used, of `budgetOf(capacity)`. */
+  readonly fuelUsed: number;
+  /** Writes header words from `offset / 4` on. */
+  writeWords(index: number, values: readonly number[]): void;
+}
+
+/** Starts a policy over rows; throws a PolicyStartError where it cannot. */
+export type Starter = (candidates: Candidates) => CaseDecider;
+
 type Row = Record<string, unknown>;
 type Column = Exclude<ColumnName, "eligible">;
 
@@ -38,20 +49,32 @@ const NO_WORDS: readonly number[] = new Array(32).fill(0);
 /** Runs cases one after the other on one instance, through the code that decides in the gateway. */
 export class CaseRunner {
   readonly #candidates: Candidates;
-  readonly #live: LivePolicy;
+  readonly #live: CaseDecider;
   readonly #reads: readonly (FieldName | ColumnName)[];
   readonly #turn = new Turn();
   readonly #random: SeedGenerator;
 
   /**
-   * `parameters` are values in manifest order; `seed` starts the generator of the cases that name no `seed`.
-   * Throws a PolicyStartError where the module does not start with this capacity.
+   * `parameters` are values in manifest order; `seed` starts the generator of the cases that name no `seed`; `start`
+   * is how the policy is started, unless as in the gateway. Throws a PolicyStartError where the module does not start
+   * with this capacity.
    */
-  constructor(policy: Program, parameters: Float64Array, capacity = DEFAULT_CAPACITY, seed = 0) {
+  constructor(
+    policy: Program,
+    parameters: Float64Array,
+    capacity = DEFAULT_CAPACITY,
+    seed = 0,
+    start: Starter = (candidates) => new LivePolicy(policy, parameters, candidates),
+  ) {
     this.#candidates = new Candidates(capacity);
     this.#reads = policy.manifest.reads;
     this.#random = new SeedGenerator(seed);
-    this.#live = new LivePolicy(policy, parameters, this.#candidates);
+    this.#live = start(this.#candidates);
+  }
+
+  /** Units of fuel that the policy's last call used, of `budgetOf(capacity)`; 0 where it was not called. */
+  get fuelUsed(): number {
+    return this.#live.fuelUsed;
   }
 
   /** Decides one case. Throws a CaseError where it is malformed; the instance is then as it was before. */

@@ -11,7 +11,8 @@ import { admitFile, PolicyFile } from "./policy-file.js";
 export { PolicyFile, PolicyFileError } from "./policy-file.js";
 
 const START: Position = { line: 1, column: 1 };
-const PACKAGE_ROOT = findPackageRoot();
+/** Folder of this package's package.json. */
+export const PACKAGE_ROOT = findPackageRoot();
 /** Where the shipped manifests are. Their modules are in `build/`, where the compiler puts them. */
 export const SHIPPED_POLICIES = join(PACKAGE_ROOT, "policies");
 const SHIPPED_MODULES = join(PACKAGE_ROOT, "build");

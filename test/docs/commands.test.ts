@@ -11,8 +11,11 @@ const START = "npm ci && npm start\n";
 const TEST = "npm ci && npm test\n";
 const MINUTES = 60_000;
 
-const files = ["README.md", ...readdirSync(`${ROOT}docs`).map((name) => `docs/${name}`)].filter((name) =>
-  name.endsWith(".md"),
+/** Its commands are for an empty folder: write-a-policy.test.ts runs them. */
+const ELSEWHERE = "docs/write-a-policy.md";
+
+const files = ["README.md", ...readdirSync(`${ROOT}docs`).map((name) => `docs/${name}`)].filter(
+  (name) => name.endsWith(".md") && name !== ELSEWHERE,
 );
 const commands = files
   .flatMap((file) => blocksOf(file).map((block) => ({ file, ...block })))

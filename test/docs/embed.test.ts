@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { worker } from "../e2e/fleet.js";
+import { pack, STRANGER } from "../fixtures/packed.js";
 import { blocksOf, ROOT } from "./blocks.js";
 
 const run = promisify(execFile);
@@ -16,22 +17,17 @@ const MINUTES = 60_000;
 
 let folder: string;
 
-/** As a stranger's shell has it: without what `npm test` tells its children. */
-const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("npm_")));
+const env = STRANGER;
 
 beforeAll(() => {
   folder = mkdtempSync(join(tmpdir(), "hawser-embed-"));
-  // Built already; building again would pull the modules from under other tests.
-  const packed = execFileSync("npm", ["pack", "--ignore-scripts", "--pack-destination", folder], {
-    cwd: ROOT,
-  });
-  const tarball = packed.toString().trim().split("\n").at(-1)!;
-  const { devDependencies } = JSON.parse(readFileSync(`${ROOT}package.json`, "utf8"));
+  const tarball = pack(folder);
+  const { dependencies, devDependencies } = JSON.parse(readFileSync(`${ROOT}package.json`, "utf8"));
   const tools = ["assemblyscript", "typescript", "@types/node"].map(
-    (name) => `${name}@${devDependencies[name]}`,
+    (name) => `${name}@${{ ...dependencies, ...devDependencies }[name]}`,
   );
   execFileSync("npm", ["init", "-y"], { cwd: folder, env });
-  execFileSync("npm", ["install", "--engine-strict", "--no-audit", "--no-fund", `./${tarball}`, ...tools], {
+  execFileSync("npm", ["install", "--engine-strict", "--no-audit", "--no-fund", tarball, ...tools], {
     cwd: folder,
     env,
   });
