@@ -10,7 +10,7 @@ import { pack, STRANGER } from "../fixtures/packed.js";
 import { blocksOf, ROOT } from "./blocks.js";
 
 const run = promisify(execFile);
-const [changes, program] = blocksOf("docs/embed.md")
+const [program, changes] = blocksOf("docs/embed.md")
   .filter(({ language }) => language === "js")
   .map(({ text }) => text) as [string, string];
 const MINUTES = 60_000;
