@@ -5,7 +5,7 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { Command } from "commander";
 import type { Config, WorkerConfig } from "../config/config.js";
-import { DEFAULT_CONFIG, readConfig, serve } from "./serve.js";
+import { compileAtOnce, DEFAULT_CONFIG, readConfig, serve } from "./serve.js";
 
 const MAIN = fileURLToPath(new URL("./main.js", import.meta.url));
 const LOOPBACK = new Set(["127.0.0.1", "localhost", "[::1]"]);
@@ -21,6 +21,7 @@ export function demoCommand(): Command {
 }
 
 async function run({ config: file }: { config: string }, command: Command): Promise<void> {
+  compileAtOnce();
   const config = readConfig(file, command);
   const workers: ChildProcess[] = [];
   const stop = () => {

@@ -1,5 +1,6 @@
 // `hawser serve`: the gateway.
 import { randomInt } from "node:crypto";
+import { setFlagsFromString } from "node:v8";
 import { Command } from "commander";
 import { type Logger, pino } from "pino";
 import { type Config, loadConfig } from "../config/config.js";
@@ -16,8 +17,18 @@ export function serveCommand(): Command {
     .description("start the gateway")
     .option("-c, --config <file>", "the config file", DEFAULT_CONFIG)
     .action(async ({ config: file }: { config: string }, command: Command) => {
+      compileAtOnce();
       await serve(readConfig(file, command), command);
     });
+}
+
+/**
+ * Has V8 compile a policy as a whole when it is loaded, and not each function at its first call: that call is a
+ * request's decision. To be called before the first policy is loaded. The flag holds for the whole process, so that a
+ * command may set it and the library may not.
+ */
+export function compileAtOnce(): void {
+  setFlagsFromString("--no-wasm-lazy-compilation");
 }
 
 /** The config in a file; where it has mistakes the command prints them all and ends with exit code 1. */

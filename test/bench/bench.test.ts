@@ -4,15 +4,21 @@ import { execFile } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { describe, expect, it } from "vitest";
-import { ARMS, type Path, Scene } from "./scene.js";
+import { Catalog } from "../../host/policy/catalog.js";
+import type { LivePolicy } from "../../host/policy/live.js";
+import { SIZES, titleOf } from "./decision.js";
+import { fuelOf } from "./fuel.js";
+import { metered, unmetered } from "./instance.js";
+import { ARMS, run, Scene } from "./scene.js";
 import { quantile, spread, table } from "./stats.js";
+import { guard, load, SUBJECTS, type Subject } from "./subjects.js";
 
-const run = promisify(execFile);
+const execute = promisify(execFile);
 const MAIN = fileURLToPath(new URL("./main.ts", import.meta.url));
 
 /** What a quick run prints, one entry per line. */
 async function quickRun(part: string): Promise<string[]> {
-  const { stdout } = await run(process.execPath, ["--import", "tsx", MAIN, part, "--quick"]);
+  const { stdout } = await execute(process.execPath, ["--import", "tsx", MAIN, part, "--quick"]);
   return stdout.split("\n");
 }
 
@@ -29,6 +35,11 @@ describe("bench", () => {
     const lines = await quickRun("decision");
     expect(firstCells(lines, "Decision of")).toEqual(["2", "64", "8", "64"]);
     expect(firstCells(lines, "Request of")).toEqual(["2"]);
+    for (const subject of SUBJECTS) {
+      const kinds = subject.paths.flatMap(({ kind }) => [kind, kind]);
+      expect(firstCells(lines, titleOf(subject))).toEqual(kinds);
+    }
+    expect(firstCells(lines, "Decisions of 64 workers")).toEqual(["20"]);
   });
 
   it("prints the cost of requests and streams", { timeout: 120_000 }, async () => {
@@ -43,32 +54,57 @@ describe("bench", () => {
 });
 
 describe("the arms of a decision", () => {
-  const cases = [2, 8, 64, 300].flatMap((size) =>
-    (["first", "random"] as const).flatMap((ties) =>
-      (["busy", "calm"] as const).map((path): [number, "first" | "random", Path] => [size, ties, path]),
-    ),
+  const cases = [...SUBJECTS, guard("random")].flatMap((subject) =>
+    [2, 8, 64, 300].map((size): [string, number, Subject] => [titleOf(subject), size, subject]),
   );
 
-  it.each(cases)("choose alike at %i workers, ties %s, %s sessions", (size, ties, path) => {
-    const scene = new Scene(size, ties);
-    const sums = (["wasm", "and", "nested"] as const).map((arm) => {
-      scene.reset();
-      return ARMS[arm]([scene], path, 2_000);
-    });
-    expect(new Set(sums).size).toBe(1);
-    scene.reset();
-    expect(ARMS.nothing([scene], path, 2_000) === sums[0], "only a calm session stays").toBe(path === "calm");
+  it.each(cases)("choose alike: %s, %i workers", (_, size, subject) => {
+    const loaded = load(subject);
+    const instances = { metered: metered(loaded), unmetered: unmetered(loaded) };
+    for (const { kind, bound } of subject.paths) {
+      const sums = ARMS.map((arm) => {
+        const scene = new Scene(size, instances[arm === "unmetered" ? arm : "metered"], arm);
+        return run([scene], bound, 2_000);
+      });
+      expect(new Set(sums.slice(0, -1)).size, `${kind}: ${sums}`).toBe(1);
+      if (kind === "keep" || kind === "stay") expect(sums.at(-1), "every session stays").toBe(sums[0]);
+      if (kind === "search") expect(sums.at(-1), "sessions move").not.toBe(sums[0]);
+    }
   });
 
-  it("move every busy session and keep every calm one, without a failure", () => {
-    const scene = new Scene(64, "first");
-    for (let i = 0; i < 500; i++) {
-      scene.decider.decide(scene.turn, scene.prepare(i, scene.deck.busy));
-      expect([scene.decider.reason, scene.decider.failure]).toEqual(["move_load", undefined]);
-      scene.decider.decide(scene.turn, scene.prepare(i, scene.deck.calm));
-      expect([scene.decider.reason, scene.decider.failure]).toEqual(["keep", undefined]);
-      scene.deck.step(i);
+  it.each(cases)("decide without a failure: %s, %i workers", (_, size, subject) => {
+    const scene = new Scene(size, metered(load(subject)), "metered");
+    const policy = scene.decider as LivePolicy;
+    for (const { kind, bound } of subject.paths) {
+      const reasons = new Set<string>();
+      for (let i = 0; i < 500; i++) {
+        policy.decide(scene.turn, scene.prepare(i, scene.deck.bounds[bound]));
+        reasons.add(policy.reason);
+        expect(policy.failure).toBeUndefined();
+        scene.deck.step(i);
+      }
+      if (kind === "keep" || kind === "stay") expect([...reasons]).toEqual(["keep"]);
+      if (kind === "search" && bound === "busy") expect([...reasons]).toEqual(["move_load"]);
     }
+  });
+
+  it.each([...SUBJECTS, guard("random")])(
+    "use under three quarters of their fuel: $type $given",
+    (subject) => {
+      const used = SIZES.flatMap((size) => fuelOf(load(subject), size));
+      expect(used.length).toBe(SIZES.length * subject.paths.length);
+      for (const { units, share, size } of used) {
+        expect(units).toBeGreaterThan(0);
+        expect(share, `${units} units at ${size} workers`).toBeLessThan(0.75);
+      }
+    },
+  );
+
+  it("are measured of every shipped policy", () => {
+    const shipped = Catalog.open([])
+      .list()
+      .map(({ manifest }) => manifest.type);
+    expect([...new Set(SUBJECTS.map(({ type }) => type))].sort()).toEqual(shipped);
   });
 });
 

@@ -1,43 +1,99 @@
-// Measures one pool size in a process of its own, so that V8 has seen nothing else, and prints the figures as JSON.
-// Arguments: workers, pools, `first` or `random` ties, rounds.
+// Measures one policy in a process of its own and prints the figures as JSON. Argument: a task as JSON.
 
-import type { Ties } from "./deck.js";
-import { ARMS, type Arm, type Path, Scene } from "./scene.js";
+import { register } from "tsx/esm/api";
+import { type Fuel, fuelOf } from "./fuel.js";
+import { metered, unmetered } from "./instance.js";
+import { ARMS, type Arm, type Scene } from "./scene.js";
 import { cpuNanoseconds } from "./stats.js";
+import type { Kind, Loaded, Path } from "./subjects.js";
+
+export interface Task {
+  readonly subject: Loaded;
+  readonly sizes: readonly number[];
+  /** Pools that take turns in the same loop. */
+  readonly pools: number;
+  readonly rounds: number;
+}
 
 /** One loop over one kind of session: nanoseconds per decision in every round, and the rows of a round, folded. */
 export interface Series {
+  readonly size: number;
+  readonly kind: Kind;
   readonly arm: Arm;
-  readonly path: Path;
   readonly ns: number[];
   sum: number;
 }
 
-const WARM_UP_ROUNDS = 4;
-
-/** Decisions per round: some milliseconds for the fastest arm, a few tens for the slowest. */
-function decisionsPerRound(size: number, path: Path, quick: boolean): number {
-  if (quick) return 256;
-  return path === "calm" ? 40_000 : Math.round(Math.min(50_000, Math.max(3_000, 5_000_000 / size)));
+export interface Figures {
+  readonly series: readonly Series[];
+  readonly fuel: readonly Fuel[];
 }
 
-function measure(size: number, pools: number, ties: Ties, rounds: number): Series[] {
-  const scenes = Array.from({ length: pools }, () => new Scene(size, ties));
-  const series = (["busy", "calm"] as const).flatMap((path) =>
-    (Object.keys(ARMS) as Arm[]).map((arm): Series => ({ arm, path, ns: [], sum: 0 })),
+type Scenes = typeof import("./scene.js");
+interface Stage {
+  readonly arm: Arm;
+  readonly scenes: readonly Scene[];
+  readonly run: Scenes["run"];
+}
+
+const WARM_UP_ROUNDS = 4;
+const opened = new Map<string, Promise<Scenes>>();
+
+/**
+ * The code of an arm, as a copy of its own: what V8 learns of one arm it would otherwise use on all. A module's function
+ * is compiled into its caller only where the caller has never seen another, so these arms have a copy for every size.
+ */
+function codeOf(arm: Arm, size: number): Promise<Scenes> {
+  const namespace = arm === "metered" || arm === "unmetered" ? `${arm}-${size}` : arm;
+  const found = opened.get(namespace);
+  if (found) return found;
+  const loading = register({ namespace }).import("./scene.js", import.meta.url) as Promise<Scenes>;
+  opened.set(namespace, loading);
+  return loading;
+}
+
+/** Decisions per round: a millisecond for the fastest arm, some for the slowest. */
+function decisionsPerRound(size: number, { kind }: Path, quick: boolean): number {
+  if (quick) return 256;
+  if (kind === "keep" || kind === "turn") return 20_000;
+  return Math.round(Math.min(15_000, Math.max(500, 1_500_000 / size)));
+}
+
+async function stagesOf({ subject, pools }: Task, size: number): Promise<Stage[]> {
+  const [checked, original] = [metered(subject), unmetered(subject)];
+  return Promise.all(
+    ARMS.map(async (arm): Promise<Stage> => {
+      const { Scene, run } = await codeOf(arm, size);
+      const instance = arm === "unmetered" ? original : checked;
+      return { arm, run, scenes: Array.from({ length: pools }, () => new Scene(size, instance, arm)) };
+    }),
+  );
+}
+
+async function measure(task: Task, size: number): Promise<Series[]> {
+  const { subject, rounds } = task;
+  const stages = await stagesOf(task, size);
+  const loops = subject.paths.flatMap((path) =>
+    stages.map((stage) => {
+      const series: Series = { size, kind: path.kind, arm: stage.arm, ns: [], sum: 0 };
+      return { ...stage, path, series };
+    }),
   );
   // Within a round the arms take turns, so that a noisy moment of the machine meets all of them.
   for (let round = -WARM_UP_ROUNDS; round < rounds; round++) {
-    for (const one of series) {
-      const count = decisionsPerRound(size, one.path, rounds === 1);
-      for (const scene of scenes) scene.reset();
+    for (const { scenes, run, path, series } of loops) {
+      const count = decisionsPerRound(size, path, rounds === 1);
+      for (const scene of scenes) scene.reset(scene.deck.bounds[path.bound]);
       const start = process.cpuUsage();
-      one.sum = ARMS[one.arm](scenes, one.path, count);
-      if (round >= 0) one.ns.push(cpuNanoseconds(start) / count);
+      series.sum = run(scenes, path.bound, count);
+      if (round >= 0) series.ns.push(cpuNanoseconds(start) / count);
     }
   }
-  return series;
+  return loops.map(({ series }) => series);
 }
 
-const [size, pools, ties, rounds] = process.argv.slice(2);
-process.stdout.write(JSON.stringify(measure(Number(size), Number(pools), ties as Ties, Number(rounds))));
+const task = JSON.parse(process.argv[2]!) as Task;
+const series: Series[] = [];
+for (const size of task.sizes) series.push(...(await measure(task, size)));
+const fuel = task.sizes.flatMap((size) => fuelOf(task.subject, size));
+process.stdout.write(JSON.stringify({ series, fuel } satisfies Figures));

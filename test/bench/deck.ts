@@ -1,45 +1,36 @@
 // The scene of a measured decision: a pool with uneven loads, one of which changes before every decision.
 
-import { loadPolicy } from "../../host/policy/load.js";
-import { resolveParameters } from "../../host/policy/parameters.js";
 import { SeedGenerator } from "../../host/policy/random.js";
 import { Contender, type PolicyInstance, Pool } from "../../host/routing/pool.js";
 import { Worker } from "../../host/routing/worker.js";
 
-export type Ties = "first" | "random";
+/** Requests that a busy worker has at least, and that the others stay below. */
+export const BUSY_LOAD = 40;
+export const CALM_LOAD = 24;
 
-/** The guard's parameters here: over 32 requests a session moves to a worker that has at least 2 fewer. */
-export const MAX_ACTIVE_REQUESTS = 32;
-export const MOVE_MARGIN = 2;
-
-const TYPE = "soft-affinity-load-guard";
 /** Steps until a deck repeats itself: too many for a branch predictor to learn. */
 const STEPS = 4096;
-/** One worker in so many is over the threshold; the others are below it. */
+const LOWEST_LOAD = 8;
+/** One worker in so many is busy. */
 const BUSY_EVERY = 8;
 /** Row of the one worker that is down, where there are that many. */
 const DOWN_ROW = 9;
 
-/** The guard as an instance of a config. */
-export function guard(ties: Ties): PolicyInstance {
-  const policy = loadPolicy(TYPE);
-  const given = { max_active_requests: MAX_ACTIVE_REQUESTS, move_margin: MOVE_MARGIN, ties };
-  return { name: TYPE, policy, parameters: resolveParameters(policy.manifest.parameters, given).values };
-}
+/** Where the session of a step is bound: to a busy worker, to another one, nowhere. */
+export type Bound = "busy" | "calm" | "none";
 
 /** A pool of `size` workers and what happens to their loads. */
 export class Deck {
   readonly pool: Pool;
-  /** The bound row of step `i & mask`: `busy` ones move, `calm` ones stay. */
-  readonly busy = new Int32Array(STEPS);
-  readonly calm = new Int32Array(STEPS);
+  /** The bound row of step `i & mask`. */
+  readonly bounds: Readonly<Record<Bound, Int32Array>>;
   readonly mask = STEPS - 1;
   readonly #initial: Int32Array;
   readonly #rows = new Int32Array(STEPS);
   readonly #loads = new Int32Array(STEPS);
 
-  constructor(size: number, ties: Ties) {
-    this.pool = new Pool("m", [new Contender(guard(ties))]);
+  constructor(size: number, instance: PolicyInstance) {
+    this.pool = new Pool("m", [new Contender(instance)]);
     // Rows are ordered by id: the zeros make worker and row number the same.
     const id = (row: number) => `w${String(row).padStart(5, "0")}`;
     this.pool.setWorkers(
@@ -50,18 +41,21 @@ export class Deck {
       random.next();
       return (random.low >>> 0) % limit;
     };
+    const calmLoad = (): number => LOWEST_LOAD + below(CALM_LOAD - LOWEST_LOAD);
     const rows = Array.from({ length: size }, (_, row) => row).filter((row) => row !== DOWN_ROW);
     const busyRows = rows.filter((row) => row % BUSY_EVERY === 0);
     const calmRows = rows.filter((row) => row % BUSY_EVERY !== 0);
     this.#initial = Int32Array.from({ length: size }, (_, row) =>
-      row % BUSY_EVERY === 0 ? MAX_ACTIVE_REQUESTS + 8 + below(8) : 8 + below(16),
+      row % BUSY_EVERY === 0 ? BUSY_LOAD + below(8) : calmLoad(),
     );
+    const [busy, calm] = [new Int32Array(STEPS), new Int32Array(STEPS)];
     for (let step = 0; step < STEPS; step++) {
-      this.busy[step] = busyRows[below(busyRows.length)]!;
-      this.calm[step] = calmRows[below(calmRows.length)]!;
+      busy[step] = busyRows[below(busyRows.length)]!;
+      calm[step] = calmRows[below(calmRows.length)]!;
       this.#rows[step] = calmRows[below(calmRows.length)]!;
-      this.#loads[step] = 8 + below(16);
+      this.#loads[step] = calmLoad();
     }
+    this.bounds = { busy, calm, none: new Int32Array(STEPS).fill(-1) };
     this.reset();
   }
 

@@ -1,9 +1,9 @@
 // Medians, spreads and aligned text tables.
 
 /** The value below which the share `at` (0..1) of the values lies, interpolated. Throws a RangeError for no values. */
-export function quantile(values: readonly number[], at: number): number {
+export function quantile(values: ArrayLike<number>, at: number): number {
   if (values.length === 0) throw new RangeError("there is no quantile of no values");
-  const sorted = [...values].sort((a, b) => a - b);
+  const sorted = Array.from(values).sort((a, b) => a - b);
   const place = (sorted.length - 1) * at;
   const below = Math.floor(place);
   const next = sorted[below + 1] ?? sorted[below]!;

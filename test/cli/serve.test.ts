@@ -1,4 +1,4 @@
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import type { AddressInfo } from "node:net";
@@ -10,6 +10,23 @@ import { directoryOf } from "../fixtures/directory.js";
 import { hawser } from "./hawser.js";
 
 const WORKERS = "workers: [{ id: a, url: http://127.0.0.1:9 }]\n";
+
+/** Says when V8 is given a flag and when a module is compiled. */
+const SPY = `
+const v8 = require("node:v8");
+const { setFlagsFromString } = v8;
+v8.setFlagsFromString = (flag) => {
+  console.error("spy: " + flag);
+  setFlagsFromString(flag);
+};
+require("node:module").syncBuiltinESMExports();
+WebAssembly.Module = class extends WebAssembly.Module {
+  constructor(bytes) {
+    console.error("spy: compiles");
+    super(bytes);
+  }
+};
+`;
 
 async function freePort(): Promise<number> {
   const server = createServer().listen(0, "127.0.0.1");
@@ -47,6 +64,20 @@ describe("hawser serve", () => {
     taken.close();
     expect(status).toBe(1);
     expect(stderr).toMatch(new RegExp(`error: cannot listen on 127\\.0\\.0\\.1, port ${port}: .*EADDRINUSE`));
+  });
+
+  it("tells V8 to compile policies as a whole before it compiles the first", () => {
+    const directory = directoryOf({
+      "hawser.yaml": `${WORKERS}listen: { host: 203.0.113.1 }\n`,
+      "spy.cjs": SPY,
+    });
+    const spied = [MAIN, "serve"];
+    const { stderr } = spawnSync(process.execPath, ["--require", "./spy.cjs", ...spied], {
+      cwd: directory,
+      encoding: "utf8",
+    });
+    const seen = stderr.split("\n").filter((line) => line.startsWith("spy: "));
+    expect(seen.slice(0, 2)).toEqual(["spy: --no-wasm-lazy-compilation", "spy: compiles"]);
   });
 });
 
