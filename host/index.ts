@@ -12,6 +12,7 @@ export type { Failure } from "./abi/reasons.js";
 export type { PolicyFile } from "./policy/catalog.js";
 export { PolicyStartError } from "./policy/live.js";
 export { loadPolicy, PolicyError } from "./policy/load.js";
+export { loadPolicyAside } from "./policy/load-aside.js";
 export type { Manifest } from "./policy/manifest.js";
 export type { Lease } from "./routing/lease.js";
 export {
