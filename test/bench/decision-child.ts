@@ -70,19 +70,32 @@ async function stagesOf({ subject, pools }: Task, size: number): Promise<Stage[]
   );
 }
 
-async function measure(task: Task, size: number): Promise<Series[]> {
-  const { subject, rounds } = task;
-  const stages = await stagesOf(task, size);
-  const loops = subject.paths.flatMap((path) =>
-    stages.map((stage) => {
-      const series: Series = { size, kind: path.kind, arm: stage.arm, ns: [], sum: 0 };
-      return { ...stage, path, series };
-    }),
-  );
-  // Within a round the arms take turns, so that a noisy moment of the machine meets all of them.
-  for (let round = -WARM_UP_ROUNDS; round < rounds; round++) {
+/** A series, and what it takes to measure a round of it. */
+interface Loop extends Stage {
+  readonly path: Path;
+  readonly series: Series;
+}
+
+async function loopsOf(task: Task): Promise<Loop[]> {
+  const loops: Loop[] = [];
+  for (const size of task.sizes) {
+    const stages = await stagesOf(task, size);
+    for (const path of task.subject.paths) {
+      for (const stage of stages) {
+        const series: Series = { size, kind: path.kind, arm: stage.arm, ns: [], sum: 0 };
+        loops.push({ ...stage, path, series });
+      }
+    }
+  }
+  return loops;
+}
+
+async function measure(task: Task): Promise<Series[]> {
+  const loops = await loopsOf(task);
+  // Within a round all take turns, so that a slow moment of the machine meets arms and sizes alike.
+  for (let round = -WARM_UP_ROUNDS; round < task.rounds; round++) {
     for (const { scenes, run, path, series } of loops) {
-      const count = decisionsPerRound(size, path, rounds === 1);
+      const count = decisionsPerRound(series.size, path, task.rounds === 1);
       for (const scene of scenes) scene.reset(scene.deck.bounds[path.bound]);
       const start = process.cpuUsage();
       series.sum = run(scenes, path.bound, count);
@@ -93,7 +106,6 @@ async function measure(task: Task, size: number): Promise<Series[]> {
 }
 
 const task = JSON.parse(process.argv[2]!) as Task;
-const series: Series[] = [];
-for (const size of task.sizes) series.push(...(await measure(task, size)));
+const series = await measure(task);
 const fuel = task.sizes.flatMap((size) => fuelOf(task.subject, size));
 process.stdout.write(JSON.stringify({ series, fuel } satisfies Figures));

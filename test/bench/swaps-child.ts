@@ -7,6 +7,7 @@ import { metered } from "./instance.js";
 import { Scene } from "./scene.js";
 import { quantile } from "./stats.js";
 import type { Loaded } from "./subjects.js";
+import { Waiting } from "./waiting.js";
 
 // As the gateway does, before anything is compiled.
 setFlagsFromString("--no-wasm-lazy-compilation");
@@ -26,6 +27,8 @@ export interface SwapFigures {
   readonly longest: number;
   /** Decisions that took over 1 ms. */
   readonly overOne: number;
+  /** The longest decision, where the time is left out in which the thread waited for a processor. */
+  readonly longestRun: number;
   /** Reading, checking, metering and compiling the module; starting its instance. Per swap. */
   readonly compile: readonly number[];
   readonly start: readonly number[];
@@ -39,7 +42,8 @@ function measure({ subjects, swaps, decisionsPerSwap }: SwapTask): SwapFigures {
   const { candidates } = deck.pool;
   const times = new Float64Array(swaps * decisionsPerSwap);
   const [compile, start] = [[] as number[], [] as number[]];
-  let failures = 0;
+  const waiting = new Waiting();
+  let [failures, longestRun] = [0, 0];
   for (let swap = 0, at = 0; swap < swaps; swap++) {
     const subject = subjects[swap % subjects.length]!;
     const { bound } = subject.paths[0]!;
@@ -51,15 +55,17 @@ function measure({ subjects, swaps, decisionsPerSwap }: SwapTask): SwapFigures {
     compile.push(compiled - begin);
     for (let i = 0; i < decisionsPerSwap; i++, at++) {
       const row = scene.prepare(at, deck.bounds[bound]);
+      waiting.begin();
       const before = performance.now();
       live.decide(turn, row);
       times[at] = performance.now() - before;
+      if (times[at]! > longestRun) longestRun = Math.max(longestRun, times[at]! - waiting.end());
       if (live.failure) failures++;
       deck.step(at);
     }
   }
   return {
-    ...{ decisions: times.length, failures, compile, start },
+    ...{ decisions: times.length, failures, compile, start, longestRun },
     overOne: times.filter((time) => time > 1).length,
     p999: quantile(times, 0.999),
     longest: quantile(times, 1),
