@@ -25,6 +25,8 @@ export interface ExchangeContext {
   readonly bodyLimit: number;
   /** Hears why a worker failed a request. */
   readonly onWorkerFailure: (lease: Lease, error: Error) => void;
+  /** Hears of a request whose policy failed. */
+  readonly onPolicyFailure: (lease: Lease) => void;
   /** Hears of a client that was cut because it did not read. */
   readonly onSlowClient: (lease: Lease) => void;
 }
@@ -89,6 +91,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
       this.#fail(this.#routingError(error));
       return;
     }
+    if (this.#lease.failure) this.#context.onPolicyFailure(this.#lease);
     const headers = requestHeaders(this.#request.rawHeaders);
     this.#context.fleet.upstream(this.#lease.worker).dispatch(this.#path, headers, body, this);
   }

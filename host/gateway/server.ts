@@ -6,6 +6,7 @@ import type { Router } from "../routing/router.js";
 import { type ErrorStyle, errorBody, type GatewayError } from "./errors.js";
 import { BODY_LIMIT, Exchange, type ExchangeContext } from "./exchange.js";
 import { Fleet } from "./fleet.js";
+import { PolicyWatch } from "./policy-watch.js";
 
 /** Endpoints that are proxied, each with its error shape. */
 const ENDPOINTS: Readonly<Record<string, ErrorStyle>> = {
@@ -48,6 +49,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     );
   });
   const app = createServer();
+  const watch = new PolicyWatch(router, log);
   let closing = false;
   addProxy(app, {
     router,
@@ -58,6 +60,7 @@ export function createGateway(options: GatewayOptions): Gateway {
       log.warn({ worker: lease.worker.id, reason: error.message }, "worker failed a request");
       fleet.suspect(lease.worker);
     },
+    onPolicyFailure: (lease) => watch.failed(lease),
     onSlowClient: (lease) => log.warn({ worker: lease.worker.id }, "a client that reads too slowly was cut"),
   });
   addOwnRoutes(app, router, fleet);
