@@ -205,7 +205,12 @@ function instantiate(module: WebAssembly.Module): WebAssembly.Exports {
   try {
     ({ exports } = new WebAssembly.Instance(module));
   } catch (error) {
-    throw new PolicyStartError(`the module cannot be instantiated: ${(error as Error).message}`);
+    const { message } = error as Error;
+    // V8 guards every memory with some 10 GB of address space; they cost nothing but where `ulimit -v` counts them.
+    const hint = message.includes("Out of memory")
+      ? "; an instance reserves about 10 GB of address space, see ulimit -v"
+      : "";
+    throw new PolicyStartError(`the module cannot be instantiated: ${message}${hint}`);
   }
   const start = exports[START_EXPORT] as (() => void) | undefined;
   if (start) callMetered(exports, "the start function", START_UNITS, start);

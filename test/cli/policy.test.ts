@@ -1,7 +1,9 @@
+import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { ROOT } from "../docs/blocks.js";
+import { MAIN } from "../e2e/fleet.js";
 import { directoryOf } from "../fixtures/directory.js";
 import { encodeModule } from "../fixtures/wasm.js";
 import { hawser } from "./hawser.js";
@@ -111,6 +113,15 @@ describe("hawser policy run", () => {
   it("names the policies there are where there is none of a name", () => {
     expect(run("", ["stiky"]).stderr).toMatch(
       /^error: there is no policy type "stiky", did you mean "sticky"\? \(known: aff/,
+    );
+  });
+
+  it("says why where the address space is limited (G6)", () => {
+    const command = `ulimit -v 8000000; echo '{"loads":[0]}' | ${process.execPath} ${MAIN} policy run sticky`;
+    const { status, stderr } = spawnSync("bash", ["-c", command], { encoding: "utf8" });
+    expect(status).toBe(1);
+    expect(stderr).toMatch(
+      /^error: the module cannot be instantiated: .*; an instance reserves about 10 GB of address space, see ulimit -v$/m,
     );
   });
 
