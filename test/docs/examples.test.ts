@@ -13,7 +13,7 @@ const languages = [
   { language: "assemblyscript", needs: "nothing", skipped: false },
   { language: "wat", needs: "nothing", skipped: false },
   { language: "c", needs: "clang and wasm-ld", skipped: !HAS_CLANG },
-  { language: "rust", needs: "rustc with wasm32-unknown-unknown", skipped: !HAS_RUST },
+  ...(HAS_RUST ? [{ language: "rust", needs: "rustc with wasm32-unknown-unknown", skipped: false }] : []),
 ];
 
 function build(language: string) {
@@ -56,3 +56,12 @@ describe.each(languages)("margin-$language (needs $needs)", ({ language, skipped
     expect(loadPolicyFile(join(directory, `${name}.wasm`)).mistakes).toEqual([]);
   });
 });
+
+// Rust's target comes in no package that CI could install: without it the build has to say what is missing.
+if (!HAS_RUST) {
+  it("margin-rust, where it cannot be built, names what is missing", () => {
+    const { ended } = build("rust");
+    expect(ended.status).toBe(1);
+    expect(ended.stderr).toContain("wasm32-unknown-unknown");
+  });
+}
