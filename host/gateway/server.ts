@@ -117,15 +117,12 @@ function sendOwn(request: FastifyRequest, reply: FastifyReply, error: GatewayErr
 
 function addProxy(app: FastifyInstance, context: ExchangeContext): void {
   for (const [path, style] of Object.entries(ENDPOINTS)) {
-    const start = (request: FastifyRequest, reply: FastifyReply): void => {
-      const query = request.url.indexOf("?");
-      const target = query < 0 ? path : path + request.url.slice(query);
-      new Exchange(context, request.raw, reply.raw, target, style).start();
-    };
     // Taken over in the first hook: whatever Fastify would do with the body or its type is not wanted here.
     const onRequest = (request: FastifyRequest, reply: FastifyReply, done: () => void): void => {
       reply.hijack();
-      start(request, reply);
+      const query = request.url.indexOf("?");
+      const target = query < 0 ? path : path + request.url.slice(query);
+      new Exchange(context, request.raw, reply.raw, target, style).start();
       done();
     };
     app.post(path, { onRequest }, () => {});
@@ -139,14 +136,8 @@ function addOwnRoutes(app: FastifyInstance, router: Router, fleet: Fleet): void 
     const ready = status.workers.some(({ eligible }) => eligible);
     const degraded = status.policies.some(({ state }) => state === "quarantined");
     const summary = !ready ? "no_worker_eligible" : degraded ? "degraded" : "ok";
-    return reply
-      .code(ready ? 200 : 503)
-      .send({ status: summary, ...status, workers: withReasons(router, fleet) });
+    const known = [...router.workers];
+    const workers = status.workers.map((worker, i) => ({ ...worker, reason: fleet.reason(known[i]!) }));
+    return reply.code(ready ? 200 : 503).send({ status: summary, ...status, workers });
   });
-}
-
-/** The workers of `router.status()`, each with why it is eligible, or not. */
-function withReasons(router: Router, fleet: Fleet): object[] {
-  const known = [...router.workers];
-  return router.status().workers.map((worker, i) => ({ ...worker, reason: fleet.reason(known[i]!) }));
 }

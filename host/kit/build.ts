@@ -1,12 +1,10 @@
 // Builds a policy's folder: compile, put the manifest in, admit, try, and write the module beside the manifest.
-import { hash } from "node:crypto";
 import { renameSync, writeFileSync } from "node:fs";
 import { relative } from "node:path";
-import { type ExampleResult, runExample } from "../policy/examples.js";
+import { type ExampleResult, runExamples } from "../policy/examples.js";
 import { PolicyStartError } from "../policy/live.js";
-import type { Manifest } from "../policy/manifest.js";
-import type { AdmittedFile } from "../policy/policy-file.js";
-import { AdmissionError, admit } from "../sandbox/admit.js";
+import { type AdmittedFile, admitBytes } from "../policy/policy-file.js";
+import { AdmissionError } from "../sandbox/admit.js";
 import { causeOf } from "../yaml/read.js";
 import { BuildError } from "./build-error.js";
 import { compile } from "./compile.js";
@@ -41,23 +39,19 @@ export async function buildProject(directory: string): Promise<Built> {
     manifestFile: project.manifestFile,
     bytes: bytes.byteLength,
     dryRun: tried,
-    examples: started(source, () => runAll(policy)),
+    examples: started(source, () => runExamples(policy)),
     warnings: unfilled(project.manifest),
   };
 }
 
 function admitBuilt(bytes: Uint8Array, source: string): AdmittedFile {
   try {
-    return { ...admit(bytes), sha256: hash("sha256", bytes) };
+    return admitBytes(bytes);
   } catch (error) {
     if (error instanceof AdmissionError)
       throw new BuildError(`${source}: the module is refused: ${error.message}`);
     throw error;
   }
-}
-
-function runAll(policy: { manifest: Manifest; admitted: AdmittedFile }): ExampleResult[] {
-  return policy.manifest.examples.map((example) => runExample(policy, example));
 }
 
 function started<T>(source: string, run: () => T): T {

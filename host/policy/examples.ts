@@ -18,7 +18,7 @@ export interface ExampleResult {
  * Runs every example of the policy's manifest, in its order. Throws a PolicyFileError where the module cannot be
  * used and a PolicyStartError where it does not start.
  */
-export function runExamples(policy: PolicyFile): ExampleResult[] {
+export function runExamples(policy: Program & Pick<PolicyFile, "manifest">): ExampleResult[] {
   return policy.manifest.examples.map((example) => runExample(policy, example));
 }
 

@@ -79,6 +79,11 @@ export class PolicyFile {
   }
 }
 
+/** Admits the bytes of a module file. Throws an AdmissionError where they are refused. */
+export function admitBytes(bytes: Uint8Array): AdmittedFile {
+  return { ...admit(bytes), sha256: hash("sha256", bytes) };
+}
+
 /** Reads and admits a module; a string says why it cannot be used. */
 export function admitFile(path: string): AdmittedFile | string {
   let bytes: Uint8Array;
@@ -88,7 +93,7 @@ export function admitFile(path: string): AdmittedFile | string {
     return causeOf(error);
   }
   try {
-    return { ...admit(bytes), sha256: hash("sha256", bytes) };
+    return admitBytes(bytes);
   } catch (error) {
     if (error instanceof AdmissionError) return error.message;
     throw error;

@@ -341,6 +341,7 @@ export class Router {
 
   #create(options: WorkerOptions): Worker {
     if (this.#workers.has(options.id)) throw new RangeError(`worker "${options.id}" exists already`);
+    checkModels(options.models ?? []);
     const worker = new Worker(
       options,
       hashWorker(options.id, (hash) => this.#hashes.has(hash)),

@@ -419,6 +419,7 @@ describe("refusals", () => {
     const { router } = fixture();
     expect(() => router.addWorker(options)).toThrow(message);
     expect(router.status().workers.length).toBe(3);
+    expect(() => createRouter({ policy: loadPolicy("sticky"), workers: [options] })).toThrow(message);
   });
 
   it("refuses a second worker of one id and parameters that the policy does not take", () => {
