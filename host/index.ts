@@ -15,15 +15,13 @@ export { loadPolicy, PolicyError } from "./policy/load.js";
 export { loadPolicyAside } from "./policy/load-aside.js";
 export type { Manifest } from "./policy/manifest.js";
 export type { Lease } from "./routing/lease.js";
-export {
-  type AcquireRequest,
-  MAX_KEY_LENGTH,
-  NoWorkerError,
-  type PolicyStatus,
-  type Router,
-  type RouterStatus,
-  SessionKeyError,
-  type SessionOptions,
+export { MAX_KEY_LENGTH, NoWorkerError, SessionKeyError } from "./routing/refusals.js";
+export type {
+  AcquireRequest,
+  PolicyStatus,
+  Router,
+  RouterStatus,
+  SessionOptions,
 } from "./routing/router.js";
 export type { Worker, WorkerOptions } from "./routing/worker.js";
 

@@ -3,7 +3,8 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Dispatcher } from "undici";
 import type { Lease } from "../routing/lease.js";
-import { MAX_KEY_LENGTH, NoWorkerError, type Router, SessionKeyError } from "../routing/router.js";
+import { MAX_KEY_LENGTH, NoWorkerError, SessionKeyError } from "../routing/refusals.js";
+import type { Router } from "../routing/router.js";
 import { sessionKey } from "../session/key.js";
 import { discardBody, readBody } from "./body.js";
 import { type ErrorStyle, type GatewayError, sendError } from "./errors.js";

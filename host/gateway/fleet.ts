@@ -1,6 +1,7 @@
 // The workers as the gateway knows them: their transport, and whether and with which models they answer.
 
-import { MAX_MODEL_LENGTH, type Router } from "../routing/router.js";
+import { MAX_MODEL_LENGTH } from "../routing/refusals.js";
+import type { Router } from "../routing/router.js";
 import type { Worker } from "../routing/worker.js";
 import { Upstream } from "./upstream.js";
 

@@ -8,6 +8,7 @@ import { Binding, BindingTable } from "./bindings.js";
 import { hashSession, hashWorker } from "./hash.js";
 import { Lease } from "./lease.js";
 import { Contender, type PolicyInstance, Pool } from "./pool.js";
+import { checkKey, checkModels, checkOptions, MAX_MODELS, noneEligible, unserved } from "./refusals.js";
 import { rendezvous } from "./rendezvous.js";
 import { NO_MODEL, Worker, type WorkerOptions } from "./worker.js";
 
@@ -45,25 +46,6 @@ export interface AcquireRequest {
   readonly tenant?: string | undefined;
 }
 
-/** No worker can be had: `unknown_model` where none serves the model, `no_worker` where none of its workers is eligible. */
-export class NoWorkerError extends Error {
-  override readonly name = "NoWorkerError";
-  constructor(
-    readonly code: "unknown_model" | "no_worker",
-    message: string,
-  ) {
-    super(message);
-  }
-}
-
-/** A session key that is longer than `MAX_KEY_LENGTH`, or a tenant that cannot be told from a key. */
-export class SessionKeyError extends Error {
-  override readonly name = "SessionKeyError";
-}
-
-/** Longest session key, in characters (bytes, where it came in a header). */
-export const MAX_KEY_LENGTH = 256;
-
 /** One policy instance in `Router.status()`. */
 export interface PolicyStatus {
   readonly name: string;
@@ -98,11 +80,6 @@ export interface RouterStatus {
   }[];
 }
 
-/** Most models that a router serves. */
-export const MAX_MODELS = 1_024;
-/** Longest name of a model, in characters. */
-export const MAX_MODEL_LENGTH = 256;
-
 const DEFAULT_TTL_MS = 30 * 60_000;
 const DEFAULT_MAX_BINDINGS = 65_536;
 
@@ -123,16 +100,7 @@ export class Router {
   /** Throws a RangeError for options out of range, and what `addWorker` throws. */
   constructor(options: RouterOptions) {
     const { mode, fullDeterminism, ttlMs, maxBindings } = options.session ?? {};
-    if (mode !== undefined && mode !== "soft" && mode !== "off") {
-      throw new RangeError(`session.mode must be soft or off, found ${JSON.stringify(mode)}`);
-    }
-    if (ttlMs !== undefined && !(ttlMs > 0))
-      throw new RangeError(`session.ttlMs must be above 0, found ${ttlMs}`);
-    if (maxBindings !== undefined && !(Number.isInteger(maxBindings) && maxBindings > 0)) {
-      throw new RangeError(`session.maxBindings must be an integer of at least 1, found ${maxBindings}`);
-    }
-    if (!Number.isSafeInteger(options.seed))
-      throw new RangeError(`seed must be a safe integer, found ${options.seed}`);
+    checkOptions(options);
     const instances = options.fallback ? [options.instance, options.fallback] : [options.instance];
     this.#contenders = instances.map((instance) => new Contender(instance));
     this.#clock = options.clock;
@@ -377,38 +345,4 @@ export class Router {
     this.#pools.set(model, pool);
     return pool;
   }
-}
-
-function unserved(model: string): NoWorkerError {
-  if (model.length > MAX_MODEL_LENGTH)
-    return new NoWorkerError("unknown_model", "no worker serves a model of so long a name");
-  const what = model === NO_MODEL ? "requests that name no model" : `the model ${JSON.stringify(model)}`;
-  return new NoWorkerError("unknown_model", `no worker serves ${what}`);
-}
-
-function noneEligible({ workers }: Pool): NoWorkerError {
-  const none = workers.length === 1 ? "the only worker" : `none of the ${workers.length} workers`;
-  return new NoWorkerError(
-    "no_worker",
-    `${none} of the model is ${workers.length === 1 ? "not " : ""}eligible`,
-  );
-}
-
-function checkModels(models: readonly string[]): void {
-  const isName = (model: unknown) =>
-    typeof model === "string" && model.length <= MAX_MODEL_LENGTH && !model.includes("\0");
-  if (Array.isArray(models) && models.every(isName)) return;
-  throw new RangeError(
-    `a worker's models must be a list of names of at most ${MAX_MODEL_LENGTH} characters without NUL`,
-  );
-}
-
-function checkKey(key: string, tenant: string): void {
-  if (typeof key !== "string" || typeof tenant !== "string")
-    throw new SessionKeyError("a session key and a tenant are strings");
-  if (key.length === 0 || key.length > MAX_KEY_LENGTH) {
-    throw new SessionKeyError(`a session key has 1 to ${MAX_KEY_LENGTH} characters, found ${key.length}`);
-  }
-  if (key.includes("\0") || tenant.includes("\0"))
-    throw new SessionKeyError("a session key and a tenant have no NUL character");
 }
