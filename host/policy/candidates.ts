@@ -38,6 +38,15 @@ export class Candidates {
     this.#mirror = mirror as unknown as Columns;
   }
 
+  /** The same rows, shown to no policy. */
+  copy(): Candidates {
+    const copy = new Candidates(this.capacity);
+    copy.n = this.n;
+    copy.eligibleCount = this.eligibleCount;
+    for (const { name } of COLUMNS) copy.truth[name].set(this.truth[name]);
+    return copy;
+  }
+
   /** Sets one value. `eligible` has a setter of its own. */
   set(column: Exclude<ColumnName, "eligible">, row: number, value: number): void {
     this.truth[column][row] = value;

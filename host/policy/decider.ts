@@ -17,6 +17,26 @@ export class Turn {
   sessionRequests = 0;
 }
 
+/** What a decision would be, had it been asked for. */
+export interface Rehearsal {
+  /** -1 where no row is eligible. */
+  readonly row: number;
+  /** Name of the reason, or `fallback`, or `none`. */
+  readonly reason: string;
+  /** Why it would be a fallback, where a policy was asked. */
+  readonly failure: Failure | undefined;
+  /** Units of fuel that the policy used; 0 where none was asked. */
+  readonly fuelUsed: number;
+  /**
+   * Whether a fresh instance answered, which remembers nothing, because a call of the policy's own could not be undone.
+   * What the policy remembers may make it decide otherwise.
+   */
+  readonly fresh: boolean;
+}
+
+/** What is rehearsed where no row is eligible. */
+export const NO_ROW: Rehearsal = { row: -1, reason: "none", failure: undefined, fuelUsed: 0, fresh: false };
+
 /** Chooses rows. A decision is left in its fields rather than returned, so that deciding allocates nothing. */
 export interface Decider {
   /** The chosen row of the last decision, -1 where none was eligible. */
@@ -29,6 +49,11 @@ export interface Decider {
   readonly readsSessionRequests: boolean;
   /** Chooses a row for one request. `bound` is the row its session is bound to, -1 for none. Never throws. */
   decide(turn: Turn, bound: number): void;
+  /**
+   * What `decide` would answer now; everything stays as it was, whatever a policy does. Throws a PolicyStartError where it
+   * takes a fresh instance and none can be made.
+   */
+  rehearse(turn: Turn, bound: number): Rehearsal;
 }
 
 /** The built-in least-loaded rule, in the place of a policy that is not asked any more. */
@@ -49,5 +74,10 @@ export class BuiltInRule implements Decider {
 
   decide(): void {
     this.row = this.#candidates.leastLoaded();
+  }
+
+  rehearse(): Rehearsal {
+    const row = this.#candidates.leastLoaded();
+    return row < 0 ? NO_ROW : { ...NO_ROW, row, reason: "fallback" };
   }
 }

@@ -4,9 +4,10 @@ import { Frame, WORD } from "../abi/frame.js";
 import { FAILURES, type Failure, LAST_SHARED_REASON, REASON_NAMES, ROW_MASK } from "../abi/reasons.js";
 import { type Admitted, budgetOf, FUEL_EXPORT, START_EXPORT, START_UNITS } from "../sandbox/admit.js";
 import type { Candidates } from "./candidates.js";
-import type { Decider, Turn } from "./decider.js";
+import { type Decider, NO_ROW, type Rehearsal, type Turn } from "./decider.js";
 import { PolicyHealth } from "./health.js";
 import type { Manifest } from "./manifest.js";
+import { isRestorable, untouched } from "./untouched.js";
 
 /** What an instance is made from; a `PolicyFile` is one. */
 export interface Program {
@@ -50,6 +51,7 @@ export class LivePolicy implements Decider {
   readonly #ownReasons: ReadonlyMap<number, string>;
   #reason = 0;
   #failure = NO_FAILURE;
+  #exports: WebAssembly.Exports = {};
   #select: Select = unavailable;
   #frame!: Frame;
   #fuel: Fuel = NO_FUEL;
@@ -82,11 +84,12 @@ export class LivePolicy implements Decider {
   get reason(): string {
     if (this.row < 0) return "none";
     if (this.fallback) return "fallback";
-    return REASON_NAMES[this.#reason] ?? this.#ownReasons.get(this.#reason)!;
+    return this.#nameOf(this.#reason);
   }
 
   get failure(): Failure | undefined {
-    return FAILURES[this.#failure];
+    // An index out of range would be looked up as a property of that name, which is slow.
+    return this.#failure === NO_FAILURE ? undefined : FAILURES[this.#failure];
   }
 
   /**
@@ -113,22 +116,57 @@ export class LivePolicy implements Decider {
     try {
       answer = this.#select(candidates.n, bound);
     } catch {
-      this.#fail(this.#fuel.value < 0 ? FUEL : TRAP);
+      this.#fail(this.#kindOfTrap());
       this.#restart();
       return;
     }
-    const row = answer & ROW_MASK;
-    const reason = answer >> 16;
-    if (answer < 0) this.#mislead(NO_CHOICE);
-    else if (row >= candidates.n) this.#mislead(BAD_ROW);
-    else if (candidates.truth.eligible[row] === 0) this.#mislead(NOT_ELIGIBLE);
-    else if (reason > LAST_SHARED_REASON && !this.#ownReasons.has(reason)) this.#mislead(BAD_REASON);
-    else {
-      this.row = row;
-      this.#reason = reason;
-      this.fallback = false;
-      this.health.succeed();
+    const fault = this.#faultOf(answer);
+    if (fault !== NO_FAILURE) {
+      this.#mislead(fault);
+      return;
     }
+    this.row = answer & ROW_MASK;
+    this.#reason = answer >> 16;
+    this.fallback = false;
+    this.health.succeed();
+  }
+
+  rehearse(turn: Turn, bound: number): Rehearsal {
+    if (this.#candidates.eligibleCount === 0) return NO_ROW;
+    if (this.#select === unavailable) return this.#rescued(TRAP);
+    if (!isRestorable(this.#exports)) return this.#rehearseAfresh(turn, bound);
+    return untouched(this.#exports, () => this.#try(turn, bound));
+  }
+
+  /** Asks the policy, and tells what is to be made of its answer. */
+  #try(turn: Turn, bound: number): Rehearsal {
+    this.#writeHeader(turn);
+    let answer: number;
+    try {
+      answer = this.#select(this.#candidates.n, bound);
+    } catch {
+      return this.#rescued(this.#kindOfTrap());
+    }
+    const fault = this.#faultOf(answer);
+    if (fault !== NO_FAILURE) return this.#rescued(fault);
+    const [row, reason] = [answer & ROW_MASK, this.#nameOf(answer >> 16)];
+    return { row, reason, failure: undefined, fuelUsed: this.#unitsGone(), fresh: false };
+  }
+
+  /** The built-in rule's answer after a failure. */
+  #rescued(kind: number): Rehearsal {
+    const row = this.#candidates.leastLoaded();
+    return {
+      ...{ row, reason: "fallback", failure: FAILURES[kind] },
+      ...{ fuelUsed: this.#unitsGone(), fresh: false },
+    };
+  }
+
+  /** Asks an instance made for the purpose, over rows of its own. */
+  #rehearseAfresh(turn: Turn, bound: number): Rehearsal {
+    const stand = new LivePolicy(this.#policy, this.#parameters, this.#candidates.copy());
+    stand.#frame.words.set(this.#frame.words);
+    return { ...stand.#try(turn, bound), fresh: true };
   }
 
   /** Shows it the rows: where another policy decided over them before. */
@@ -139,6 +177,26 @@ export class LivePolicy implements Decider {
   /** Writes header words from `offset / 4` on: for fields that a router does not fill. */
   writeWords(index: number, values: readonly number[]): void {
     this.#frame.words.set(values, index);
+  }
+
+  /** Why an answer cannot be used: an index into `FAILURES`, `NO_FAILURE` where it can. */
+  #faultOf(answer: number): number {
+    const { n, truth } = this.#candidates;
+    const row = answer & ROW_MASK;
+    const reason = answer >> 16;
+    if (answer < 0) return NO_CHOICE;
+    if (row >= n) return BAD_ROW;
+    if (truth.eligible[row] === 0) return NOT_ELIGIBLE;
+    if (reason > LAST_SHARED_REASON && !this.#ownReasons.has(reason)) return BAD_REASON;
+    return NO_FAILURE;
+  }
+
+  #kindOfTrap(): number {
+    return this.#fuel.value < 0 ? FUEL : TRAP;
+  }
+
+  #nameOf(reason: number): string {
+    return REASON_NAMES[reason] ?? this.#ownReasons.get(reason)!;
   }
 
   #writeHeader(turn: Turn): void {
@@ -188,6 +246,7 @@ export class LivePolicy implements Decider {
     const exports = instantiate(this.#policy.admitted.module);
     const frame = openFrame(exports, capacity);
     frame.params.set(this.#parameters);
+    this.#exports = exports;
     this.#frame = frame;
     this.takeOver();
     this.#select = exports.select as Select;

@@ -28,6 +28,16 @@ export class SeedGenerator {
     this.#d = word();
   }
 
+  /** A generator that will draw what this one would. */
+  copy(): SeedGenerator {
+    const copy = new SeedGenerator(0);
+    copy.#a = this.#a;
+    copy.#b = this.#b;
+    copy.#c = this.#c;
+    copy.#d = this.#d;
+    return copy;
+  }
+
   /** Draws the next 64 bits into `low` and `high`. */
   next(): void {
     this.low = this.#word();

@@ -6,7 +6,14 @@ import { type ParsedModule, parseModule } from "./parse.js";
 import { readEntryPoints } from "./shape.js";
 
 export { AdmissionError } from "./error.js";
-export { budgetOf, FUEL_EXPORT, START_EXPORT, START_UNITS } from "./meter.js";
+export {
+  budgetOf,
+  FUEL_EXPORT,
+  KEEP_EXPORT,
+  RESTORE_EXPORT,
+  START_EXPORT,
+  START_UNITS,
+} from "./meter.js";
 
 /** A module that may be instantiated, and the manifest it carries, if any. */
 export interface Admitted {

@@ -41,6 +41,10 @@ export interface Code {
   readonly instructions: number;
   /** Functions that an instruction calls or takes a reference to. */
   readonly referenced: ReadonlySet<number>;
+  /** Globals that an instruction sets. */
+  readonly written: ReadonlySet<number>;
+  /** Whether an instruction changes what no other one can put back. */
+  readonly irreversible: boolean;
 }
 
 /** What the meter changes beside loops. */
@@ -54,6 +58,9 @@ const PATCH_KINDS: ReadonlyMap<number, Patch["kind"]> = new Map([
     (opcode): [number, Patch["kind"]] => [opcode, "call"],
   ),
 ]);
+
+/** What they change lies outside the memory and the globals; a memory that grows would be another, but none does. */
+const IRREVERSIBLE: ReadonlySet<number> = new Set([OP.tableSet, OP.dataDrop]);
 
 /** A block that begins. */
 interface Opening {
@@ -106,6 +113,8 @@ class CodeScan implements Code {
   loops = 0;
   instructions = 0;
   readonly referenced = new Set<number>();
+  readonly written = new Set<number>();
+  irreversible = false;
   #patches: Patch[] = [];
 
   constructor(
@@ -157,6 +166,8 @@ class CodeScan implements Code {
     blocks.region.units += unitsOf(opcode) + targets;
     this.#count(reader, 1 + targets + unitsOfValues(signature.parameters + signature.results));
     if (DIRECT_CALLS.has(opcode) || opcode === OP.refFunc) this.referenced.add(operand);
+    if (opcode === OP.globalSet) this.written.add(operand);
+    if (IRREVERSIBLE.has(opcode)) this.irreversible = true;
     const kind = PATCH_KINDS.get(opcode);
     if (kind) this.#patches.push({ at, end: reader.at, kind, levels: blocks.levels });
     blocks.move(effectOf(opcode));

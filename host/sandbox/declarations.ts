@@ -32,8 +32,8 @@ export interface Declarations {
   readonly tables: readonly number[];
   /** Initial pages of each memory. */
   readonly memories: readonly number[];
-  /** Globals, imported ones included. */
-  readonly globals: number;
+  /** Types of the globals, imported ones included. */
+  readonly globals: readonly number[];
   readonly exports: readonly Export[];
   readonly start: number | undefined;
   /** Functions that tables or `ref.func` of a constant can hand out, so that code inside may call them. */
@@ -50,10 +50,10 @@ class DeclarationReader {
   readonly #functions: number[] = [];
   readonly #tables: number[] = [];
   readonly #memories: number[] = [];
+  readonly #globals: number[] = [];
   readonly #exports: Export[] = [];
   readonly #referenced = new Set<number>();
   readonly #imported: Record<Kind, number> = { function: 0, table: 0, memory: 0, global: 0, tag: 0 };
-  #globals = 0;
   #start: number | undefined;
 
   constructor(
@@ -117,10 +117,7 @@ class DeclarationReader {
     else if (kind === "table") this.#readTable(reader);
     else if (kind === "memory") this.#readMemory(reader);
     else if (kind === "tag") reader.refuse("the module imports an exception tag");
-    else {
-      readGlobalType(reader);
-      this.#globals++;
-    }
+    else this.#globals.push(readGlobalType(reader));
   }
 
   #addFunction(reader: Reader): void {
@@ -152,9 +149,8 @@ class DeclarationReader {
   }
 
   #readGlobal(reader: Reader): void {
-    readGlobalType(reader);
+    this.#globals.push(readGlobalType(reader));
     this.#readConstant(reader);
-    this.#globals++;
   }
 
   /** A constant expression: one constant instruction and its end. */
@@ -203,8 +199,8 @@ class DeclarationReader {
 }
 
 const CONSTANTS: ReadonlySet<number> = new Set([
-  ...[OP.i32Const, 0x42, 0x43, 0x44, 0xfd000c], // a number of each type
-  ...[OP.globalGet, 0xd0, OP.refFunc],
+  ...[OP.i32Const, OP.i64Const, OP.f32Const, OP.f64Const, 0xfd000c], // a number of each type
+  ...[OP.globalGet, OP.refNull, OP.refFunc],
 ]);
 
 const FUNCTION_FORM = 0x60;
@@ -237,10 +233,11 @@ function readExport(reader: Reader): Export {
   return { name, kind: readKind(reader), index: reader.u32("an index") };
 }
 
-function readGlobalType(reader: Reader): void {
-  readValueType(reader);
+function readGlobalType(reader: Reader): number {
+  const type = readValueType(reader);
   const mutability = reader.byte("a global's mutability");
   if (mutability > 1) reader.malformed(`a global's mutability is ${mutability}`);
+  return type;
 }
 
 const HAS_MAXIMUM = 1;

@@ -1,7 +1,7 @@
 // Rewrites a module so that every call into it ends: loops and calls pay from a tank, and trap when it is empty.
 import { meterBody } from "./body.js";
 import { KINDS } from "./declarations.js";
-import { OP } from "./opcodes.js";
+import { OP, PREFIX } from "./opcodes.js";
 import type { ParsedModule } from "./parse.js";
 import { Reader } from "./reader.js";
 import { SECTION, SECTION_ORDER } from "./sections.js";
@@ -18,6 +18,12 @@ export const START_UNITS = 1_000_000;
 export const FUEL_EXPORT = "hawser:fuel";
 /** Exported function `() -> ()`, only where the module has a start of its own: to be called once, before `init`. */
 export const START_EXPORT = "hawser:start";
+/**
+ * Exported functions `() -> ()`, only where the memory and the globals are all that a call can change: the one keeps the
+ * value of every global, what is left of the units included, the other puts the values kept last back.
+ */
+export const KEEP_EXPORT = "hawser:keep";
+export const RESTORE_EXPORT = "hawser:restore";
 
 /** Units of one `init` or `select` at a capacity. */
 export function budgetOf(capacity: number): number {
@@ -41,6 +47,13 @@ interface Added {
   readonly code: Writer;
 }
 
+/** A global, by index, and the one behind the module's own that keeps its value. */
+interface Kept {
+  readonly global: number;
+  readonly copy: number;
+  readonly type: number;
+}
+
 const CHARGING: ReadonlySet<string> = new Set(["loop", "length"]);
 const I32 = 0x7f;
 const MUTABLE = 1;
@@ -49,6 +62,19 @@ const DECLARED = 3;
 const FUNCTION_ELEMENTS = 0;
 const FUNCTION_KIND = KINDS.indexOf("function");
 const GLOBAL_KIND = KINDS.indexOf("global");
+const FUNCTION_FORM = 0x60;
+const V128_CONST = 12;
+
+/** Zero of each type, as a constant. */
+const ZEROS: Readonly<Record<number, readonly number[]>> = {
+  [I32]: [OP.i32Const, 0],
+  126: [OP.i64Const, 0],
+  125: [OP.f32Const, ...new Array<number>(4).fill(0)],
+  124: [OP.f64Const, ...new Array<number>(8).fill(0)],
+  123: [PREFIX.simd, V128_CONST, ...new Array<number>(16).fill(0)],
+  112: [OP.refNull, 112],
+  111: [OP.refNull, 111],
+};
 
 class Meter {
   readonly #tank: number;
@@ -56,7 +82,9 @@ class Meter {
   readonly #added: Added[] = [];
   /** Exported functions that another one stands for. */
   readonly #entryOf = new Map<string, number>();
-  #start: number | undefined;
+  /** What the meter exports, by name. */
+  readonly #functions = new Map<string, number>();
+  readonly #kept: readonly Kept[];
   /** Charges its entry against a full tank, in place of a wrapper. */
   #refilled: number | undefined;
 
@@ -64,8 +92,14 @@ class Meter {
     private readonly module: ParsedModule,
     private readonly entries: Partial<EntryPoints>,
   ) {
-    this.#tank = module.declarations.globals;
+    const { globals } = module.declarations;
+    this.#tank = globals.length;
     this.#budget = this.#tank + 1;
+    // Copies are made by instructions, not by the host: JavaScript has no place for a v128 nor for every NaN.
+    const kept = module.code.irreversible ? [] : [...module.code.written, this.#tank];
+    this.#kept = kept.map((global, index) => ({
+      ...{ global, copy: this.#budget + 1 + index, type: globals[global] ?? I32 },
+    }));
   }
 
   rewrite(): Metered {
@@ -88,10 +122,24 @@ class Meter {
   #addEntries(): void {
     const { init, select, initialize } = this.entries;
     const { start } = this.module.declarations;
-    if (init !== undefined) this.#entryOf.set("init", this.#add(init, this.#initEntry(init)));
+    if (init !== undefined) this.#entryOf.set("init", this.#addLike(init, this.#initEntry(init)));
     if (select !== undefined) this.#addSelect(select);
     const starts = [start, initialize].filter((index) => index !== undefined);
-    if (starts[0] !== undefined) this.#start = this.#add(starts[0], this.#startEntry(starts));
+    if (starts[0] !== undefined) {
+      this.#functions.set(START_EXPORT, this.#addLike(starts[0], this.#startEntry(starts)));
+    }
+    if (this.#kept.length > 0) this.#addKeepers();
+  }
+
+  #addKeepers(): void {
+    const [keep, restore] = [new Writer().byte(0), new Writer().byte(0)];
+    for (const { global, copy } of this.#kept) {
+      keep.byte(OP.globalGet).u32(global).byte(OP.globalSet).u32(copy);
+      restore.byte(OP.globalGet).u32(copy).byte(OP.globalSet).u32(global);
+    }
+    const type = this.module.declarations.types.length;
+    this.#functions.set(KEEP_EXPORT, this.#add(type, keep.byte(OP.end)));
+    this.#functions.set(RESTORE_EXPORT, this.#add(type, restore.byte(OP.end)));
   }
 
   /** Where nothing inside calls `select`, it refills the tank itself: that saves every decision a call. */
@@ -99,15 +147,18 @@ class Meter {
     const { code, declarations } = this.module;
     const { start } = declarations;
     const isCalled = code.referenced.has(select) || declarations.referenced.has(select) || start === select;
-    if (isCalled) this.#entryOf.set("select", this.#add(select, this.#selectEntry(select)));
+    if (isCalled) this.#entryOf.set("select", this.#addLike(select, this.#selectEntry(select)));
     else this.#refilled = select;
   }
 
   /** Adds a function of the same type as another. */
-  #add(like: number, code: Writer): number {
-    const { functions } = this.module.declarations;
-    this.#added.push({ type: functions[like]!, code });
-    return functions.length + this.#added.length - 1;
+  #addLike(like: number, code: Writer): number {
+    return this.#add(this.module.declarations.functions[like]!, code);
+  }
+
+  #add(type: number, code: Writer): number {
+    this.#added.push({ type, code });
+    return this.module.declarations.functions.length + this.#added.length - 1;
   }
 
   #initEntry(init: number): Writer {
@@ -146,13 +197,18 @@ class Meter {
   /** The new content of a section; undefined where there is to be none. */
   #section(id: number): Writer | undefined {
     switch (id) {
+      case SECTION.type:
+        return this.#extended(id, this.#kept.length > 0 ? [new Writer().byte(FUNCTION_FORM, 0, 0)] : []);
       case SECTION.function:
         return this.#extended(
           id,
           this.#added.map(({ type }) => new Writer().u32(type)),
         );
       case SECTION.global:
-        return this.#extended(id, [globalOf(0), globalOf(BASE_UNITS)]);
+        return this.#extended(id, [
+          ...[globalOf(0), globalOf(BASE_UNITS)],
+          ...this.#kept.map(({ type }) => new Writer().byte(type, MUTABLE, ...ZEROS[type]!, OP.end)),
+        ]);
       case SECTION.export:
         return this.#exports();
       case SECTION.element:
@@ -196,8 +252,7 @@ class Meter {
     const kept = this.module.declarations.exports.filter(
       ({ name }) => name !== "_initialize" || this.entries.initialize === undefined,
     );
-    const added = this.#start === undefined ? 1 : 2;
-    const out = new Writer().u32(kept.length + added);
+    const out = new Writer().u32(kept.length + 1 + this.#functions.size);
     for (const { name, kind, index } of kept) {
       out
         .text(name)
@@ -205,7 +260,7 @@ class Meter {
         .u32(this.#entryOf.get(name) ?? index);
     }
     out.text(FUEL_EXPORT).byte(GLOBAL_KIND).u32(this.#tank);
-    if (this.#start !== undefined) out.text(START_EXPORT).byte(FUNCTION_KIND).u32(this.#start);
+    for (const [name, index] of this.#functions) out.text(name).byte(FUNCTION_KIND).u32(index);
     return out;
   }
 

@@ -1,7 +1,14 @@
 // What is charged, to the unit, and what the meter leaves as it was.
 import { describe, expect, test } from "vitest";
 import { PolicyStartError } from "../../host/policy/live.js";
-import { admit, budgetOf, FUEL_EXPORT, START_EXPORT } from "../../host/sandbox/admit.js";
+import {
+  admit,
+  budgetOf,
+  FUEL_EXPORT,
+  KEEP_EXPORT,
+  RESTORE_EXPORT,
+  START_EXPORT,
+} from "../../host/sandbox/admit.js";
 import {
   ASM,
   assemble,
@@ -221,8 +228,9 @@ describe("the start", () => {
     exports[START_EXPORT]?.();
     return { names: Object.keys(exports).sort(), values: [before, exports.select!()] };
   };
-  const shape = [FUEL_EXPORT, "init", "memory", "select"];
-  const withStart = [FUEL_EXPORT, START_EXPORT, "init", "memory", "select"];
+  const added = [FUEL_EXPORT, KEEP_EXPORT, RESTORE_EXPORT];
+  const shape = [...added, "init", "memory", "select"];
+  const withStart = [...added, START_EXPORT, "init", "memory", "select"];
 
   test("is the start function and then _initialize, each where it is there, and runs when it is called", () => {
     expect(started({})).toEqual({ names: shape, values: [0, 0] });
@@ -279,6 +287,18 @@ describe("the rewritten module", () => {
     expect([found.five!.value, found.six!.value]).toEqual([5n, 6]);
     expect((found.table as unknown as WebAssembly.Table).length).toBe(3);
     expect(report.exports).toEqual(["memory", "init", "select", "five", "six", "table"]);
+  });
+
+  test.each<[string, PolicyParts, isThere: boolean]>([
+    ["nothing", {}, true],
+    ["a global", { globals: [[i32, 1, ...ASM.i32(0), ...ASM.end]] }, true],
+    ["a table that is read", { select: { code: [ASM.i32(0), [0x25, 0], ASM.drop, PLACE] } }, true],
+    ["a table that is written", { select: { code: [ASM.i32(0), [0xd0, 0x70], [0x26, 0], PLACE] } }, false],
+    ["a segment that is dropped", { select: { code: [[0xfc, 9, 0], PLACE] }, data: [[1, 1, 7]] }, false],
+  ])("keeps and restores what it can: %s", (_, parts, isThere) => {
+    const { module } = admit(assemble({ tables: [[TYPE.funcref, 0, 1]], ...parts }));
+    const names = WebAssembly.Module.exports(module).map(({ name }) => name);
+    expect([KEEP_EXPORT, RESTORE_EXPORT].map((name) => names.includes(name))).toEqual([isThere, isThere]);
   });
 
   test("may refer to a function that only an entry's export declares", () => {

@@ -11,10 +11,9 @@ import { CaseRunner } from "../../host/policy/case.js";
 import { Catalog, type PolicyFile } from "../../host/policy/catalog.js";
 import { Turn } from "../../host/policy/decider.js";
 import { LivePolicy } from "../../host/policy/live.js";
-import { type ParameterSpec, resolveParameters } from "../../host/policy/parameters.js";
-import { SeedGenerator } from "../../host/policy/random.js";
 import { budgetOf } from "../../host/sandbox/admit.js";
 import { ASM, assemble, PLACE, TYPE } from "../fixtures/assembler.js";
+import { Dice, parametersOf } from "../fixtures/dice.js";
 import { BUILT_IN_ROW, Stage } from "../fixtures/stage.js";
 
 const CASES = Number(process.env.HAWSER_CASES ?? 3_000);
@@ -25,44 +24,6 @@ const SHARE = 0.75;
 
 const policies = Catalog.open([]).list();
 const named = policies.map((policy): [string, PolicyFile] => [policy.manifest.type, policy]);
-
-/** Draws that are the same at every run. */
-class Dice {
-  readonly #seeds: SeedGenerator;
-
-  constructor(seed: number) {
-    this.#seeds = new SeedGenerator(seed);
-  }
-
-  /** A whole number from 0 to `most`. */
-  upTo(most: number): number {
-    this.#seeds.next();
-    return (this.#seeds.low >>> 0) % (most + 1);
-  }
-
-  list(length: number, most: number): number[] {
-    return Array.from({ length }, () => this.upTo(most));
-  }
-}
-
-function drawn({ type, values = [], minimum = 0, maximum, exclusiveMinimum }: ParameterSpec, dice: Dice) {
-  const least = exclusiveMinimum === undefined ? minimum : exclusiveMinimum + 1;
-  switch (type) {
-    case "enum":
-      return values[dice.upTo(values.length - 1)]!;
-    case "boolean":
-      return dice.upTo(1) === 1;
-    default:
-      return Math.min(least + dice.upTo(12), maximum ?? Number.POSITIVE_INFINITY);
-  }
-}
-
-function parametersOf({ manifest }: PolicyFile, dice: Dice): Float64Array {
-  const given = Object.fromEntries(manifest.parameters.map((spec) => [spec.name, drawn(spec, dice)]));
-  const { values, mistakes } = resolveParameters(manifest.parameters, given);
-  expect(mistakes).toEqual([]);
-  return values;
-}
 
 function randomCase(dice: Dice) {
   const rows = 1 + dice.upTo(dice.upTo(3) === 0 ? MOST_ROWS - 1 : 7);
