@@ -5,7 +5,8 @@ import type { PolicyFile } from "./policy/catalog.js";
 import { PolicyError } from "./policy/load.js";
 import { resolveParameters } from "./policy/parameters.js";
 import type { PolicyInstance } from "./routing/pool.js";
-import { Router, type SessionOptions } from "./routing/router.js";
+import type { SessionOptions } from "./routing/requests.js";
+import { Router } from "./routing/router.js";
 import type { WorkerOptions } from "./routing/worker.js";
 
 export type { Failure } from "./abi/reasons.js";
@@ -14,15 +15,18 @@ export { PolicyStartError } from "./policy/live.js";
 export { loadPolicy, PolicyError } from "./policy/load.js";
 export { loadPolicyAside } from "./policy/load-aside.js";
 export type { Manifest } from "./policy/manifest.js";
+export type { BindingView } from "./routing/bindings.js";
 export type { Lease } from "./routing/lease.js";
-export { MAX_KEY_LENGTH, NoWorkerError, SessionKeyError } from "./routing/refusals.js";
+export { MAX_KEY_LENGTH, NoWorkerError, PinError, SessionKeyError } from "./routing/refusals.js";
 export type {
   AcquireRequest,
+  ColumnValues,
+  Explanation,
   PolicyStatus,
-  Router,
   RouterStatus,
   SessionOptions,
-} from "./routing/router.js";
+} from "./routing/requests.js";
+export type { Router } from "./routing/router.js";
 export type { Worker, WorkerOptions } from "./routing/worker.js";
 
 /** A policy for a router. */

@@ -16,9 +16,9 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   policy: ["abi", "sandbox", "yaml"],
   kit: ["abi", "policy", "sandbox", "yaml"],
   routing: ["abi", "policy"],
-  config: ["abi", "policy", "yaml"],
+  config: ["abi", "policy", "session", "yaml"],
   gateway: ["session", "routing"],
-  cli: ["abi", "config", "gateway", "kit", "policy", "routing", "worker", "yaml"],
+  cli: ["abi", "config", "gateway", "kit", "policy", "routing", "session", "worker", "yaml"],
 };
 
 interface Import {
@@ -53,7 +53,7 @@ describe("the rooms of host/", () => {
 
   it("routing knows no network, no file, no YAML and no clock", () => {
     const foreign = importsOf("routing").filter(({ target }) => !target.startsWith("."));
-    expect(foreign.map(({ target }) => target)).toEqual(["node:crypto"]);
+    expect(new Set(foreign.map(({ target }) => target))).toEqual(new Set(["node:crypto"]));
     for (const file of readdirSync(join(HOST, "routing"))) {
       expect(readFileSync(join(HOST, "routing", file), "utf8")).not.toMatch(
         /\b(Date|performance|Math\.random|setTimeout)\b/,

@@ -6,6 +6,7 @@ import { type Logger, pino } from "pino";
 import { type Config, loadConfig } from "../config/config.js";
 import { createGateway } from "../gateway/server.js";
 import { Router } from "../routing/router.js";
+import { RequestReader } from "../session/request-reader.js";
 import { formatMistake, sortMistakes } from "../yaml/mistake.js";
 
 /** The config file that is read unless another is named. */
@@ -54,7 +55,7 @@ export function readWithRemarks(file: string): { config: Config | undefined; rem
  * Resolves to its address.
  */
 export async function serve(config: Config, command: Command): Promise<string> {
-  const { listen, workers, session, policy, fallback } = config;
+  const { listen, admin, workers, session, policy, fallback } = config;
   const router = new Router({
     instance: policy,
     fallback,
@@ -64,17 +65,29 @@ export async function serve(config: Config, command: Command): Promise<string> {
     clock: () => performance.now(),
     seed: randomInt(2 ** 47),
   });
-  const gateway = createGateway({ router, log: logger() });
+  const { allowPin, allowAffinityHeader } = session;
+  const gateway = createGateway({
+    ...{ router, log: logger(), reader: new RequestReader(session), allowPin, allowAffinityHeader },
+    adminToken: admin.token,
+  });
   for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => void gateway.close());
-  try {
-    const address = await gateway.listen(listen.host, listen.port);
-    process.stdout.write(`hawser listening on ${address} (${summaryOf(config)})\n`);
-    return address;
-  } catch (error) {
-    await gateway.close();
-    const reason = (error as Error).message;
-    command.error(`error: cannot listen on ${listen.host}, port ${listen.port}: ${reason}`, { exitCode: 1 });
-  }
+  const started = <T>(
+    { host, port }: Address,
+    start: (host: string, port: number) => Promise<T>,
+  ): Promise<T> =>
+    start(host, port).catch(async (error: Error) => {
+      await gateway.close();
+      command.error(`error: cannot listen on ${host}, port ${port}: ${error.message}`, { exitCode: 1 });
+    });
+  const adminAddress = await started(admin, gateway.listenAdmin);
+  const address = await started(listen, gateway.listen);
+  process.stdout.write(`hawser listening on ${address} (${summaryOf(config)})\nadmin on ${adminAddress}\n`);
+  return address;
+}
+
+interface Address {
+  readonly host: string;
+  readonly port: number;
 }
 
 /** A config in a few words: `2 workers, policy guard = soft-affinity-load-guard`. */

@@ -1,11 +1,16 @@
 // The config file -> a typed config with its defaults, or every mistake in it at its place.
+import type { SourceSpec, TenantSpec } from "../session/sources.js";
 import { compileCheck } from "../yaml/check.js";
 import { type Mistake, sortMistakes } from "../yaml/mistake.js";
 import { parseYaml } from "../yaml/parse.js";
 import { readText } from "../yaml/read.js";
+import { checkAdmin } from "./admin.js";
 import { parseDuration } from "./duration.js";
+import { mapping, Remarks } from "./remarks.js";
 import { type InstanceConfig, Rules } from "./rules.js";
 import { ConfigSchema, DEFAULTS, type RawConfig } from "./schema.js";
+import type { Environment } from "./secret.js";
+import { checkSession } from "./session.js";
 import { baseUrl } from "./url.js";
 
 export type { InstanceConfig } from "./rules.js";
@@ -15,6 +20,7 @@ export interface Config {
   readonly file: string;
   /** Port 0 takes any that is free. */
   readonly listen: { readonly host: string; readonly port: number };
+  readonly admin: AdminConfig;
   /** At least one. */
   readonly workers: readonly WorkerConfig[];
   readonly session: SessionConfig;
@@ -38,12 +44,36 @@ export interface WorkerConfig {
   readonly slots: number;
 }
 
+export interface AdminConfig {
+  readonly host: string;
+  /** Port 0 takes any that is free. */
+  readonly port: number;
+  /** At least 16 printable ASCII characters without spaces; undefined only where the host is loopback. */
+  readonly token: string | undefined;
+}
+
 export interface SessionConfig {
-  readonly mode: "soft" | "off";
+  readonly mode: "soft" | "hard" | "off";
+  /** Wins over the mode. */
   readonly fullDeterminism: boolean;
   /** Idle time after which a binding ends, in milliseconds. */
   readonly ttlMs: number;
   readonly maxBindings: number;
+  /** What happens to a new session where no more bindings may be held. */
+  readonly whenFull: "evict-idle" | "refuse-new";
+  /** Whether the sessions of one parent have a binding each or one together. */
+  readonly binding: "session" | "parent-group";
+  /** Whether an unbound child starts where the policy says or on its parent's worker. */
+  readonly firstPlacement: "policy" | "parent";
+  /** In the order they are asked; `default` is spelled out, headers are in lower case. */
+  readonly sources: readonly SourceSpec[];
+  readonly tenant: TenantSpec | undefined;
+  /** Endings of a model's name that do not make another session. */
+  readonly modelSuffixes: readonly string[];
+  /** Whether a request may name its worker. */
+  readonly allowPin: boolean;
+  /** Whether a request may say how it is bound. */
+  readonly allowAffinityHeader: boolean;
 }
 
 export interface LoadedConfig {
@@ -57,44 +87,67 @@ export interface LoadedConfig {
 
 const checkShape = compileCheck(ConfigSchema, "the config");
 
-/** Reads a config file, and the manifests and modules that it uses. Never throws for what is in them. */
-export function loadConfig(file: string): LoadedConfig {
+/**
+ * Reads a config file, and the manifests, modules and secrets that it uses. `environment` is where it looks variables
+ * up. Never throws for what is in them.
+ */
+export function loadConfig(file: string, environment: Environment = process.env): LoadedConfig {
   const read = readText(file);
-  return "mistake" in read ? { mistakes: [read.mistake], warnings: [] } : parseConfig(read.text, file);
+  if ("mistake" in read) return { mistakes: [read.mistake], warnings: [] };
+  return parseConfig(read.text, file, environment);
 }
 
-/** The same for a text; `file` names it in mistakes, and its directory is what `policies.path` is relative to. */
-export function parseConfig(text: string, file: string): LoadedConfig {
+/** The same for a text; `file` names it in mistakes, and its directory is what paths in it are relative to. */
+export function parseConfig(
+  text: string,
+  file: string,
+  environment: Environment = process.env,
+): LoadedConfig {
   const document = parseYaml(text, file);
   if (document.value === undefined) return { mistakes: document.mistakes, warnings: [] };
-  const rules = new Rules(document);
+  const remarks = new Remarks(document);
+  const rules = new Rules(document, remarks);
   rules.run();
-  const mistakes = sortMistakes([...document.mistakes, ...checkShape(document), ...rules.mistakes], file);
-  const warnings = sortMistakes(rules.warnings, file);
+  const root = mapping(document.value);
+  const token = checkAdmin(root, { environment, file }, remarks);
+  const origins = checkSession(mapping(root.session), remarks);
+  const mistakes = sortMistakes([...document.mistakes, ...checkShape(document), ...remarks.mistakes], file);
+  const warnings = sortMistakes(remarks.warnings, file);
   const { selected, fallback, instances } = rules;
   if (mistakes.length > 0 || !selected) return { mistakes, warnings };
-  const policies = { policy: selected, fallback, instances };
-  return { config: build(file, document.value as RawConfig, policies), mistakes, warnings };
-}
-
-function build(
-  file: string,
-  raw: RawConfig,
-  policies: Pick<Config, "policy" | "fallback" | "instances">,
-): Config {
-  const { listen = {}, session = {} } = raw;
-  return {
+  const raw = document.value as RawConfig;
+  const { listen = {} } = raw;
+  const config: Config = {
     file,
     listen: { host: listen.host ?? DEFAULTS.host, port: listen.port ?? DEFAULTS.port },
-    workers: raw.workers.map(({ id, url, models, weight = DEFAULTS.weight, max_num_seqs: slots = 0 }) => {
-      return { id, url: baseUrl(url), models, weight, slots };
-    }),
-    session: {
-      mode: session.mode ?? DEFAULTS.mode,
-      fullDeterminism: session.full_determinism ?? DEFAULTS.fullDeterminism,
-      ttlMs: parseDuration(session.ttl ?? DEFAULTS.ttl),
-      maxBindings: session.max_bindings ?? DEFAULTS.maxBindings,
-    },
-    ...policies,
+    admin: adminConfig(raw, token),
+    workers: raw.workers.map(workerConfig),
+    session: { ...sessionConfig(raw), ...origins },
+    ...{ policy: selected, fallback, instances },
+  };
+  return { config, mistakes, warnings };
+}
+
+function adminConfig({ admin = {} }: RawConfig, token: string | undefined): AdminConfig {
+  return { host: admin.host ?? DEFAULTS.host, port: admin.port ?? DEFAULTS.adminPort, token };
+}
+
+function workerConfig(raw: RawConfig["workers"][number]): WorkerConfig {
+  const { id, url, models, weight = DEFAULTS.weight, max_num_seqs: slots = 0 } = raw;
+  return { id, url: baseUrl(url), models, weight, slots };
+}
+
+function sessionConfig({ session = {} }: RawConfig): Omit<SessionConfig, "sources" | "tenant"> {
+  return {
+    mode: session.mode ?? DEFAULTS.mode,
+    fullDeterminism: session.full_determinism ?? DEFAULTS.fullDeterminism,
+    ttlMs: parseDuration(session.ttl ?? DEFAULTS.ttl),
+    maxBindings: session.max_bindings ?? DEFAULTS.maxBindings,
+    whenFull: session.when_full ?? DEFAULTS.whenFull,
+    binding: session.binding ?? DEFAULTS.binding,
+    firstPlacement: session.first_placement ?? DEFAULTS.firstPlacement,
+    modelSuffixes: session.model_suffixes ?? [],
+    allowPin: session.allow_pin ?? DEFAULTS.allowPin,
+    allowAffinityHeader: session.allow_affinity_header ?? DEFAULTS.allowAffinityHeader,
   };
 }

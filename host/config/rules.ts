@@ -1,4 +1,4 @@
-// The rules of the config that need more than one of its values, or the disk: names, references, URLs, policies.
+// The rules of workers and policies that need more than one value, or the disk: names, references, URLs, modules.
 // They run whether or not the shape is right, so that one run shows every mistake: what has the wrong type is
 // passed over here, since it is reported already.
 import { statSync } from "node:fs";
@@ -9,10 +9,10 @@ import { Catalog, type PolicyFile, SHIPPED_POLICIES } from "../policy/catalog.js
 import { FILLED } from "../policy/filled.js";
 import { LivePolicy, PolicyStartError } from "../policy/live.js";
 import { resolveParameters } from "../policy/parameters.js";
-import type { Mistake } from "../yaml/mistake.js";
-import type { Path, SourceDocument, Where } from "../yaml/parse.js";
+import type { Path, SourceDocument } from "../yaml/parse.js";
 import { causeOf } from "../yaml/read.js";
 import { didYouMean, pathText, quote, unknownWord } from "../yaml/words.js";
+import { isMapping, list, mapping, type Raw, type Remarks } from "./remarks.js";
 import { baseUrl, urlBreach } from "./url.js";
 
 /** What decides where no instance is selected, under this name, with its defaults. */
@@ -53,12 +53,8 @@ function tryStart(policy: PolicyFile, capacity: number): string | undefined {
   }
 }
 
-type Raw = Readonly<Record<string, unknown>>;
-
-/** Applies all rules to one file. What it found is to be used only where there are no mistakes. */
+/** Applies the rules of workers and policies to one file. What it found is to be used only where there are no mistakes. */
 export class Rules {
-  readonly mistakes: Mistake[] = [];
-  readonly warnings: Mistake[] = [];
   readonly instances: InstanceConfig[] = [];
   selected: InstanceConfig | undefined;
   fallback: InstanceConfig | undefined;
@@ -66,9 +62,11 @@ export class Rules {
   readonly #checked = new Set<PolicyFile>();
 
   readonly #document: SourceDocument;
+  readonly #remarks: Remarks;
 
-  constructor(document: SourceDocument) {
+  constructor(document: SourceDocument, remarks: Remarks) {
     this.#document = document;
+    this.#remarks = remarks;
     this.#root = mapping(document.value);
   }
 
@@ -83,11 +81,6 @@ export class Rules {
     this.#roles(selection, catalog);
   }
 
-  #add(path: Path, where: Where, message: string, to = this.mistakes): void {
-    const { file } = this.#document;
-    to.push({ file, ...this.#document.positionOf(path, where), message });
-  }
-
   #workers(): void {
     const all = new Set<unknown>();
     const ids = new Map<string, Path>();
@@ -95,13 +88,13 @@ export class Rules {
     for (const [index, raw] of list(this.#root.workers).entries()) {
       const { id, url, models } = mapping(raw);
       const path = ["workers", index];
-      this.#unique([...path, "id"], id, ids);
+      this.#remarks.unique([...path, "id"], id, ids);
       const breach = typeof url === "string" ? urlBreach(url) : undefined;
-      if (breach) this.#add([...path, "url"], "value", `${pathText([...path, "url"])} ${breach}`);
+      if (breach) this.#remarks.mistake([...path, "url"], "value", `${pathText([...path, "url"])} ${breach}`);
       else if (typeof url === "string") this.#doubtUrl([...path, "url"], baseUrl(url), urls);
       const known = new Map<string, Path>();
       for (const [i, model] of list(models).entries()) {
-        this.#unique([...path, "models", i], model, known);
+        this.#remarks.unique([...path, "models", i], model, known);
         if (all.size === MAX_MODELS && !all.has(model)) this.#tooManyModels([...path, "models", i]);
         all.add(model);
       }
@@ -109,7 +102,7 @@ export class Rules {
   }
 
   #tooManyModels(path: Path): void {
-    this.#add(
+    this.#remarks.mistake(
       path,
       "value",
       `${pathText(path)} is one model too many: at most ${MAX_MODELS} can be served in all`,
@@ -122,25 +115,13 @@ export class Rules {
     const first = seen.get(url);
     if (/\/v1$/.test(url)) {
       const message = `${place} ends in /v1, below which the gateway would ask for /v1/models and the like: leave it out`;
-      this.#add(path, "value", message, this.warnings);
+      this.#remarks.warning(path, "value", message);
     }
     if (first === undefined) seen.set(url, path);
     else {
       const message = `${place} is the address of ${pathText(first)}, too: requests to it are counted as if to two workers`;
-      this.#add(path, "value", message, this.warnings);
+      this.#remarks.warning(path, "value", message);
     }
-  }
-
-  /** `seen` holds where each name stands first. */
-  #unique(path: Path, name: unknown, seen: Map<string, Path>): void {
-    if (typeof name !== "string") return;
-    const first = seen.get(name);
-    if (first === undefined) {
-      seen.set(name, path);
-      return;
-    }
-    const { line } = this.#document.positionOf(first, "value");
-    this.#add(path, "value", `${pathText(path)} repeats ${quote(name)}, first at line ${line}`);
   }
 
   /** Complete: every directory could be searched, so that a type that is not found does not exist. */
@@ -151,7 +132,7 @@ export class Rules {
       const path = resolve(dirname(this.#document.file), directory);
       const breach = directoryBreach(path);
       if (breach === undefined) return [path];
-      this.#add(
+      this.#remarks.mistake(
         ["policies", "path", index],
         "value",
         `policies.path[${index}]: cannot search ${quote(path)}: ${breach}`,
@@ -159,7 +140,7 @@ export class Rules {
       return [];
     });
     const catalog = Catalog.open(directories);
-    this.mistakes.push(...catalog.mistakes);
+    this.#remarks.mistakes.push(...catalog.mistakes);
     return { catalog, isComplete: directories.length === paths.length };
   }
 
@@ -185,7 +166,7 @@ export class Rules {
         .map(({ manifest }) => manifest.type)
         .join(", ") || "<none>";
     const message = `${pathText(path)} is the unknown policy type ${quote(type)}${didYouMean(type, namesIn(catalog))}`;
-    this.#add(path, "value", `${message} (known types: ${known})`);
+    this.#remarks.mistake(path, "value", `${message} (known types: ${known})`);
   }
 
   #digest(policy: PolicyFile, instance: Path, pinned: unknown): void {
@@ -193,7 +174,7 @@ export class Rules {
     const { sha256 } = policy.admitted;
     if (!/^[0-9a-f]{64}$/.test(pinned) || pinned === sha256) return;
     const message = `the module ${policy.modulePath} is not the one that is pinned: its sha256 is ${sha256}`;
-    this.#add([...instance, "sha256"], "value", message);
+    this.#remarks.mistake([...instance, "sha256"], "value", message);
   }
 
   /** What is wrong with a policy itself is told once, however many instances it has. */
@@ -201,24 +182,28 @@ export class Rules {
     if (this.#checked.has(policy)) return;
     this.#checked.add(policy);
     const broken = policy.check();
-    this.mistakes.push(...broken);
+    this.#remarks.mistakes.push(...broken);
     const { type, reads } = policy.manifest;
     const refusal = broken.length === 0 ? startRefusal(policy, list(this.#root.workers).length) : undefined;
     if (refusal !== undefined) {
-      this.#add([...instance, "type"], "value", `the policy ${type} cannot be started: ${refusal}`);
+      this.#remarks.mistake(
+        [...instance, "type"],
+        "value",
+        `the policy ${type} cannot be started: ${refusal}`,
+      );
     }
     const unfilled = reads.filter((name) => !FILLED.has(name));
     if (unfilled.length === 0) return;
     const filled = [...FILLED].sort().join(", ");
     const message = `the policy ${type} reads ${unfilled.join(", ")}, which this host cannot fill (it fills: ${filled})`;
-    this.#add([...instance, "type"], "value", message);
+    this.#remarks.mistake([...instance, "type"], "value", message);
   }
 
   #resolve(path: Path, name: string, policy: PolicyFile, given: Record<string, unknown> | undefined): void {
     const { type, parameters: specs } = policy.manifest;
     const { values, mistakes } = resolveParameters(specs, given);
     for (const { path: at, where, message } of mistakes) {
-      this.#add(
+      this.#remarks.mistake(
         [...path, "parameters", ...at],
         where,
         `instance ${quote(name)} of policy ${type}: ${message}`,
@@ -232,9 +217,13 @@ export class Rules {
     for (const [index, raw] of list(instances).entries()) {
       const path = ["worker_selection", "instances", index, "name"];
       const { name } = mapping(raw);
-      this.#unique(path, name, names);
+      this.#remarks.unique(path, name, names);
       if (name === DEFAULT_INSTANCE) {
-        this.#add(path, "value", `${pathText(path)} must not be "default", which means the built-in choice`);
+        this.#remarks.mistake(
+          path,
+          "value",
+          `${pathText(path)} must not be "default", which means the built-in choice`,
+        );
       }
     }
   }
@@ -245,17 +234,17 @@ export class Rules {
     if (fallback !== undefined) this.fallback = this.#choice(selection, "fallback", fallback, catalog);
     if (fallback === aggregated) {
       const message = `worker_selection.fallback must be another instance than aggregated, found ${quote(String(fallback))} for both`;
-      this.#add(["worker_selection", "fallback"], "value", message);
+      this.#remarks.mistake(["worker_selection", "fallback"], "value", message);
     }
     if (selection.aggregated === undefined && list(selection.instances).length > 0) {
       const message =
         "worker_selection.aggregated is left out: none of the instances decides, but the default policy does";
-      this.#add(["worker_selection", "instances"], "key", message, this.warnings);
+      this.#remarks.warning(["worker_selection", "instances"], "key", message);
     }
     for (const role of UNUSED_ROLES) {
       if (selection[role] === undefined || !this.#isInstance(selection, role)) continue;
       const message = `worker_selection.${role} is not used: all requests are routed by worker_selection.aggregated`;
-      this.#add(["worker_selection", role], "key", message, this.warnings);
+      this.#remarks.warning(["worker_selection", role], "key", message);
     }
   }
 
@@ -274,7 +263,11 @@ export class Rules {
       return { name: DEFAULT_INSTANCE, policy, parameters: values };
     }
     if (!catalog.isBroken(DEFAULT_TYPE)) {
-      this.#add(place, "value", `the default policy ${DEFAULT_TYPE} is missing from ${SHIPPED_POLICIES}`);
+      this.#remarks.mistake(
+        place,
+        "value",
+        `the default policy ${DEFAULT_TYPE} is missing from ${SHIPPED_POLICIES}`,
+      );
     }
     return undefined;
   }
@@ -290,7 +283,11 @@ export class Rules {
     const readable = names.filter((candidate) => typeof candidate === "string");
     if (readable.length < names.length) return false;
     const what = `worker_selection.${role} names the unknown instance ${quote(name)}`;
-    this.#add(["worker_selection", role], "value", unknownWord(what, name, readable, "instances"));
+    this.#remarks.mistake(
+      ["worker_selection", role],
+      "value",
+      unknownWord(what, name, readable, "instances"),
+    );
     return false;
   }
 }
@@ -305,16 +302,4 @@ function directoryBreach(path: string): string | undefined {
   } catch (error) {
     return causeOf(error);
   }
-}
-
-function isMapping(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-function mapping(value: unknown): Raw {
-  return isMapping(value) ? value : {};
-}
-
-function list(value: unknown): readonly unknown[] {
-  return Array.isArray(value) ? value : [];
 }

@@ -2,6 +2,7 @@
 // pattern means.
 import Type, { type Static } from "typebox";
 import { DURATION_PATTERN } from "./duration.js";
+import { SecretSchema } from "./secret.js";
 
 /** The most rows that a policy can be shown. */
 const MAX_WORKERS = 16_384;
@@ -10,31 +11,44 @@ const MAX_WORKERS = 16_384;
 export const DEFAULTS = {
   host: "127.0.0.1",
   port: 8080,
+  adminPort: 8081,
   weight: 100,
   mode: "soft",
   fullDeterminism: false,
   ttl: "30m",
   maxBindings: 65_536,
+  whenFull: "evict-idle",
+  binding: "session",
+  firstPlacement: "policy",
+  allowPin: false,
+  allowAffinityHeader: false,
 } as const;
+
+/** What an address may be listened on at. */
+export const HOST_PATTERN = "^[A-Za-z0-9.:_-]{1,255}$";
 
 const strict = { additionalProperties: false };
 
-const ListenSchema = Type.Object(
-  {
-    host: Type.Optional(
-      Type.String({
-        pattern: "^[A-Za-z0-9.:_-]{1,255}$",
-        allowed: "a host name or an IP address",
-        default: DEFAULTS.host,
-      }),
-    ),
-    port: Type.Optional(
-      Type.Integer({
-        ...{ minimum: 0, maximum: 65_535, default: DEFAULTS.port },
-        allowed: "a port from 1 to 65535, or 0 for any that is free",
-      }),
-    ),
-  },
+const Host = Type.Optional(
+  Type.String({
+    pattern: HOST_PATTERN,
+    allowed: "a host name or an IP address",
+    default: DEFAULTS.host,
+  }),
+);
+
+const port = (byDefault: number) =>
+  Type.Optional(
+    Type.Integer({
+      ...{ minimum: 0, maximum: 65_535, default: byDefault },
+      allowed: "a port from 1 to 65535, or 0 for any that is free",
+    }),
+  );
+
+const ListenSchema = Type.Object({ host: Host, port: port(DEFAULTS.port) }, strict);
+
+const AdminSchema = Type.Object(
+  { host: Host, port: port(DEFAULTS.adminPort), token: Type.Optional(SecretSchema) },
   strict,
 );
 
@@ -63,9 +77,32 @@ const WorkerSchema = Type.Object(
   strict,
 );
 
+const text = { type: "string" };
+
+/** Names of sources and forms of fields are checked by the rules of sources. */
+const SourceSchema = Type.Unsafe<unknown>({
+  type: ["string", "object"],
+  properties: { header: text, body: text, parent: text },
+  additionalProperties: false,
+  allowed: "the name of a source, { header: NAME } or { body: PATH }",
+});
+
+const TenantSchema = Type.Object(
+  { header: Type.Optional(Type.String()), body: Type.Optional(Type.String()) },
+  { ...strict, allowed: "{ header: NAME } or { body: PATH }" },
+);
+
+const ModelSuffixes = Type.Array(
+  Type.String({
+    pattern: "^[^\\u0000-\\u001f\\u007f]{1,64}$",
+    allowed: "an ending of 1 to 64 characters without control characters",
+  }),
+  { maxItems: 16, allowed: "a list of at most 16 endings of model names" },
+);
+
 const SessionSchema = Type.Object(
   {
-    mode: Type.Optional(Type.Enum(["soft", "off"], { default: DEFAULTS.mode })),
+    mode: Type.Optional(Type.Enum(["soft", "hard", "off"], { default: DEFAULTS.mode })),
     full_determinism: Type.Optional(Type.Boolean({ default: DEFAULTS.fullDeterminism })),
     ttl: Type.Optional(
       Type.String({
@@ -77,6 +114,16 @@ const SessionSchema = Type.Object(
     max_bindings: Type.Optional(
       Type.Integer({ minimum: 1, maximum: 2 ** 24, default: DEFAULTS.maxBindings }),
     ),
+    when_full: Type.Optional(Type.Enum(["evict-idle", "refuse-new"], { default: DEFAULTS.whenFull })),
+    binding: Type.Optional(Type.Enum(["session", "parent-group"], { default: DEFAULTS.binding })),
+    first_placement: Type.Optional(Type.Enum(["policy", "parent"], { default: DEFAULTS.firstPlacement })),
+    sources: Type.Optional(
+      Type.Array(SourceSchema, { minItems: 1, maxItems: 64, allowed: "a list of 1 to 64 sources" }),
+    ),
+    tenant: Type.Optional(TenantSchema),
+    model_suffixes: Type.Optional(ModelSuffixes),
+    allow_pin: Type.Optional(Type.Boolean({ default: DEFAULTS.allowPin })),
+    allow_affinity_header: Type.Optional(Type.Boolean({ default: DEFAULTS.allowAffinityHeader })),
   },
   strict,
 );
@@ -115,6 +162,7 @@ const SelectionSchema = Type.Object(
 export const ConfigSchema = Type.Object(
   {
     listen: Type.Optional(ListenSchema),
+    admin: Type.Optional(AdminSchema),
     policies: Type.Optional(
       Type.Object(
         { path: Type.Optional(Type.Array(Type.String({ minLength: 1, allowed: "a directory" }))) },

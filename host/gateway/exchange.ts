@@ -1,16 +1,16 @@
 // One request on its way: body in, worker chosen, dispatched, answer streamed back, lease released, whatever happens.
 
 import type { IncomingMessage, ServerResponse } from "node:http";
-import type { Dispatcher } from "undici";
 import type { Lease } from "../routing/lease.js";
-import { MAX_KEY_LENGTH, NoWorkerError, SessionKeyError } from "../routing/refusals.js";
+import { NoWorkerError } from "../routing/refusals.js";
 import type { Router } from "../routing/router.js";
-import { sessionKey } from "../session/key.js";
+import { ResponseIdReader } from "../session/response-id.js";
+import { type Ask, type AskOptions, readAsk, refusalOf } from "./ask.js";
+import { Attempt, type AttemptListener, type Head } from "./attempt.js";
 import { discardBody, readBody } from "./body.js";
 import { type ErrorStyle, type GatewayError, sendError } from "./errors.js";
 import type { Fleet } from "./fleet.js";
 import { requestHeaders, responseHeaders } from "./headers.js";
-import { topLevelString } from "./json-scan.js";
 
 /** Largest request body, in bytes. */
 export const BODY_LIMIT = 64 * 1_048_576;
@@ -18,33 +18,47 @@ export const BODY_LIMIT = 64 * 1_048_576;
 const STREAM_BUFFER = 1_048_576;
 /** The same for an answer that is not a stream of events and arrives at once. */
 const ANSWER_BUFFER = 64 * 1_048_576;
+/** Answers by which a worker turns a request away that another one may take. */
+const TURNED_AWAY: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 
 /** What an exchange works with. */
 export interface ExchangeContext {
   readonly router: Router;
   readonly fleet: Fleet;
+  readonly ask: AskOptions;
   readonly bodyLimit: number;
   /** Hears why a worker failed a request. */
-  readonly onWorkerFailure: (lease: Lease, error: Error) => void;
+  readonly onWorkerFailure: (lease: Lease, reason: string) => void;
   /** Hears of a request whose policy failed. */
   readonly onPolicyFailure: (lease: Lease) => void;
   /** Hears of a client that was cut because it did not read. */
   readonly onSlowClient: (lease: Lease) => void;
 }
 
-/** Proxies one POST; hears from undici as its dispatch handler, so that nothing stands between the two sockets. */
-export class Exchange implements Dispatcher.DispatchHandler {
+/** What a path is served as. */
+export interface Endpoint {
+  readonly style: ErrorStyle;
+  /** Whether the id of an answer stands for its session in later requests. */
+  readonly namesAnswers: boolean;
+}
+
+/** Proxies one POST. */
+export class Exchange implements AttemptListener {
   readonly #context: ExchangeContext;
   readonly #request: IncomingMessage;
   readonly #response: ServerResponse;
   readonly #path: string;
-  readonly #style: ErrorStyle;
-  readonly #onClientGone = (): void => this.#clientGone();
-  #lease: Lease | null = null;
-  /** The worker's head, until it is sent. */
+  readonly #endpoint: Endpoint;
+  readonly #onClientGone = (): void => this.#finish("the client is gone");
+  #ask: Ask | null = null;
+  #body: Buffer | null = null;
+  #attempt: Attempt | null = null;
+  /** Whether a session that was kept on its worker was chosen another one. */
+  #reselected = false;
+  /** The head for the client, until it is sent. */
   #head: { status: number; message: string | undefined; headers: string[] } | null = null;
-  #controller: Dispatcher.DispatchController | null = null;
   #buffer = ANSWER_BUFFER;
+  #answerId: ResponseIdReader | null = null;
   #over = false;
 
   /** `path` is what the worker is asked for, query included. */
@@ -53,13 +67,13 @@ export class Exchange implements Dispatcher.DispatchHandler {
     request: IncomingMessage,
     response: ServerResponse,
     path: string,
-    style: ErrorStyle,
+    endpoint: Endpoint,
   ) {
     this.#context = context;
     this.#request = request;
     this.#response = response;
     this.#path = path;
-    this.#style = style;
+    this.#endpoint = endpoint;
   }
 
   /** Runs the exchange. */
@@ -68,7 +82,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
     this.#request.socket.on("close", this.#onClientGone);
     this.#response.on("error", () => {});
     readBody(this.#request, this.#context.bodyLimit, (body) => {
-      if (body === "aborted") this.#finish();
+      if (body === "aborted") this.#finish("the client is gone");
       else if (body === "too_large") this.#refuseUpload();
       else this.#route(body);
     });
@@ -81,84 +95,70 @@ export class Exchange implements Dispatcher.DispatchHandler {
   }
 
   #route(body: Buffer): void {
-    const model = readModel(body);
-    if (typeof model !== "string") {
-      this.#fail(model);
+    const { router, fleet, ask: options } = this.#context;
+    const ask = readAsk(options, this.#request.headers, body);
+    if ("status" in ask) {
+      this.#fail(ask);
       return;
     }
+    let lease: Lease;
     try {
-      this.#lease = this.#context.router.acquire({ key: sessionKey(this.#request.headers), model });
+      lease = router.acquire(ask.request);
     } catch (error) {
-      this.#fail(this.#routingError(error));
+      this.#fail(refusalOf(error, ask.source, fleet.incomplete));
       return;
     }
-    if (this.#lease.failure) this.#context.onPolicyFailure(this.#lease);
+    this.#ask = ask;
+    this.#body = body;
+    this.#dispatch(lease);
+  }
+
+  #dispatch(lease: Lease): void {
+    const { fleet, onPolicyFailure } = this.#context;
+    if (lease.failure) onPolicyFailure(lease);
+    this.#attempt = new Attempt(lease, this);
     const headers = requestHeaders(this.#request.rawHeaders);
-    this.#context.fleet.upstream(this.#lease.worker).dispatch(this.#path, headers, body, this);
+    fleet.upstream(lease.worker).dispatch(this.#path, headers, this.#body!, this.#attempt);
   }
 
-  #routingError(error: unknown): GatewayError {
-    if (error instanceof SessionKeyError) {
-      const message = `the header that names the session has more than the ${MAX_KEY_LENGTH} bytes allowed`;
-      return { status: 400, code: "session_key_too_long", message };
+  onHead({ lease }: Attempt, { status, message, headers, raw }: Head): void {
+    if (TURNED_AWAY.has(status) && this.#reselect(`it answered with status ${status}`)) return;
+    if (status < 400) {
+      lease.commit();
+      this.#expectId(headers);
     }
-    if (!(error instanceof NoWorkerError)) throw error;
-    if (error.code === "no_worker")
-      return { status: 503, code: "no_worker_eligible", message: error.message };
-    if (!this.#context.fleet.incomplete)
-      return { status: 404, code: "model_not_found", message: error.message };
-    const message = `${error.message} yet, but some worker has not said which models it serves`;
-    return { status: 503, code: "no_worker_eligible", message };
-  }
-
-  onRequestStart(controller: Dispatcher.DispatchController): void {
-    this.#controller = controller;
-    if (this.#over) controller.abort(new Error("the client is gone"));
-  }
-
-  onResponseStart(
-    controller: Dispatcher.DispatchController,
-    status: number,
-    headers: Record<string, string | string[] | undefined>,
-    statusMessage?: string,
-  ): void {
-    if (status < 200 || this.#over) return;
-    const lease = this.#lease!;
-    if (status < 400) lease.commit();
-    const passed = responseHeaders(controller.rawHeaders as Buffer[]);
+    const passed = responseHeaders(raw);
     passed.push("x-hawser-worker", lease.worker.id);
     passed.push("x-hawser-policy", lease.policy);
     passed.push("x-hawser-decision", lease.reason);
-    this.#head = { status, message: passablePhrase(statusMessage), headers: passed };
+    this.#head = { status, message: passablePhrase(message), headers: passed };
     if (String(headers["content-type"]).startsWith("text/event-stream")) this.#buffer = STREAM_BUFFER;
     // The client waits for the head; but where the body's first bytes came with it, one write carries both.
     setImmediate(this.#flushHead);
   }
 
-  onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
-    if (this.#over) return;
+  onData({ lease }: Attempt, chunk: Buffer): void {
     const response = this.#response;
+    if (this.#answerId) this.#readId(lease, chunk);
     this.#sendHead();
     response.write(chunk);
     if (response.writableLength <= this.#buffer) return;
     // Never pause the worker's response: undici 7 aborts the process when a paused one meets a close.
-    this.#context.onSlowClient(this.#lease!);
-    this.#finish();
+    this.#context.onSlowClient(lease);
+    this.#finish("the client reads too slowly");
     response.destroy();
-    controller.abort(new Error("the client reads too slowly"));
   }
 
-  onResponseEnd(): void {
-    if (this.#over) return;
+  onEnd(): void {
     this.#sendHead();
     this.#finish();
     this.#response.end();
   }
 
-  onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {
-    if (this.#over) return;
-    const lease = this.#lease!;
-    this.#context.onWorkerFailure(lease, error);
+  onFailure({ lease }: Attempt, error: Error): void {
+    const isAnswered = this.#head !== null || this.#response.headersSent;
+    if (!isAnswered && this.#reselect(error.message)) return;
+    this.#context.onWorkerFailure(lease, error.message);
     if (!this.#response.headersSent) {
       const message = `worker "${lease.worker.id}" could not be reached or broke off before it answered`;
       this.#fail({ status: 502, code: "worker_unreachable", message });
@@ -167,6 +167,42 @@ export class Exchange implements Dispatcher.DispatchHandler {
     this.#finish();
     // Part of the answer is out: only a broken connection tells the client that the rest is missing.
     this.#response.destroy();
+  }
+
+  /**
+   * Has a session that is kept on its worker as long as that serves it placed anew, once, because it does not; false
+   * where there is no other worker.
+   */
+  #reselect(reason: string): boolean {
+    const { router, onWorkerFailure } = this.#context;
+    const failed = this.#attempt!;
+    if (this.#reselected || failed.lease.reason !== "hard") return false;
+    let lease: Lease;
+    try {
+      lease = router.acquire({ ...this.#ask!.request, exclude: [failed.lease.worker] });
+    } catch (error) {
+      if (error instanceof NoWorkerError) return false;
+      throw error;
+    }
+    this.#reselected = true;
+    onWorkerFailure(failed.lease, reason);
+    failed.abandon("another worker was chosen");
+    failed.lease.release();
+    this.#dispatch(lease);
+    return true;
+  }
+
+  #expectId(headers: Record<string, string | string[] | undefined>): void {
+    const type = headers["content-type"];
+    if (!this.#endpoint.namesAnswers || typeof type !== "string" || headers["content-encoding"]) return;
+    this.#answerId = new ResponseIdReader(type);
+  }
+
+  #readId(lease: Lease, chunk: Buffer): void {
+    const id = this.#answerId!.push(chunk);
+    if (id === undefined) return;
+    this.#answerId = null;
+    lease.alias(id);
   }
 
   readonly #flushHead = (): void => {
@@ -182,39 +218,22 @@ export class Exchange implements Dispatcher.DispatchHandler {
     this.#response.writeHead(status, message, headers);
   }
 
-  #clientGone(): void {
-    if (this.#over) return;
-    this.#finish();
-    this.#controller?.abort(new Error("the client is gone"));
-  }
-
   #fail(error: GatewayError): void {
     this.#finish();
-    sendError(this.#response, this.#style, error);
+    sendError(this.#response, this.#endpoint.style, error);
   }
 
-  #finish(): void {
+  /** Ends the exchange; the worker's request too, where a reason for that is given. */
+  #finish(reason?: string): void {
+    if (this.#over) return;
     this.#over = true;
     this.#request.socket.off("close", this.#onClientGone);
-    this.#lease?.release();
+    this.#attempt?.lease.release();
+    if (reason !== undefined) this.#attempt?.abandon(reason);
   }
 }
 
 /** A worker's reason phrase, unless Node would refuse to send it. */
 function passablePhrase(phrase: string | undefined): string | undefined {
   return phrase && /^[\t\x20-\x7e\x80-\xff]+$/.test(phrase) ? phrase : undefined;
-}
-
-/** The model a body asks for, or what is wrong with the body. */
-function readModel(body: Buffer): string | GatewayError {
-  const model = topLevelString(body, "model");
-  switch (model.kind) {
-    case "invalid":
-      return { status: 400, code: "invalid_json", message: "the body is not valid JSON" };
-    case "not_object":
-      return { status: 400, code: "invalid_json", message: "the body must be a JSON object" };
-    case "string":
-      if (model.value !== "") return model.value;
-  }
-  return { status: 400, code: "model_required", message: 'the body must name its "model" as a string' };
 }

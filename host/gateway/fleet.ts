@@ -80,6 +80,11 @@ export class Fleet {
     return this.#members.get(worker)!.reason;
   }
 
+  /** Whether a worker's first answer, or the lack of it, is known. */
+  isAsked(worker: Worker): boolean {
+    return this.#members.get(worker)!.reason !== NOT_ASKED;
+  }
+
   /** Asks a worker now, because a request to it failed. */
   suspect(worker: Worker): void {
     void this.#ask(this.#members.get(worker)!);

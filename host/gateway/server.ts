@@ -3,18 +3,20 @@
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import type { Logger } from "pino";
 import type { Router } from "../routing/router.js";
-import { type ErrorStyle, errorBody, type GatewayError } from "./errors.js";
-import { BODY_LIMIT, Exchange, type ExchangeContext } from "./exchange.js";
+import { RequestReader } from "../session/request-reader.js";
+import { createAdmin } from "./admin.js";
+import { errorBody, type GatewayError } from "./errors.js";
+import { BODY_LIMIT, type Endpoint, Exchange, type ExchangeContext } from "./exchange.js";
 import { Fleet } from "./fleet.js";
 import { PolicyWatch } from "./policy-watch.js";
 
-/** Endpoints that are proxied, each with its error shape. */
-const ENDPOINTS: Readonly<Record<string, ErrorStyle>> = {
-  "/v1/chat/completions": "openai",
-  "/v1/completions": "openai",
-  "/v1/responses": "openai",
-  "/v1/embeddings": "openai",
-  "/v1/messages": "anthropic",
+/** Endpoints that are proxied. */
+const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
+  "/v1/chat/completions": { style: "openai", namesAnswers: false },
+  "/v1/completions": { style: "openai", namesAnswers: false },
+  "/v1/responses": { style: "openai", namesAnswers: true },
+  "/v1/embeddings": { style: "openai", namesAnswers: false },
+  "/v1/messages": { style: "anthropic", namesAnswers: false },
 };
 
 const POLL_INTERVAL_MS = 5_000;
@@ -22,6 +24,14 @@ const POLL_INTERVAL_MS = 5_000;
 export interface GatewayOptions {
   readonly router: Router;
   readonly log: Logger;
+  /** Reads the session of a request; default one with the default sources. */
+  readonly reader?: RequestReader;
+  /** Whether a client may choose the worker by `x-hawser-pin`; default false. */
+  readonly allowPin?: boolean;
+  /** Whether a client may choose how it is bound by `x-hawser-affinity`; default false. */
+  readonly allowAffinityHeader?: boolean;
+  /** What callers of the admin listener must show; default nothing, and then they must be on this machine. */
+  readonly adminToken?: string | undefined;
   /** Largest request body in bytes; default 64 MiB. */
   readonly bodyLimit?: number;
   /** Milliseconds between two questions to a worker; default 5,000. */
@@ -35,6 +45,8 @@ export interface Gateway {
    * such as `http://127.0.0.1:8080`.
    */
   listen(host: string, port: number): Promise<string>;
+  /** Listens for an operator, port 0 for a free one. Resolves to the address. */
+  listenAdmin(host: string, port: number): Promise<string>;
   /** Stops listening and cuts everything that is open. */
   close(): Promise<void>;
 }
@@ -48,20 +60,30 @@ export function createGateway(options: GatewayOptions): Gateway {
       eligible ? "worker is eligible" : "worker is not eligible",
     );
   });
+  const {
+    bodyLimit = BODY_LIMIT,
+    allowPin = false,
+    allowAffinityHeader = false,
+    adminToken: token,
+  } = options;
+  const ask = { reader: options.reader ?? new RequestReader(), allowPin, allowAffinityHeader };
   const app = createServer();
+  const admin = createAdmin({ router, fleet, ask, bodyLimit, token });
   const watch = new PolicyWatch(router, log);
   let closing = false;
   addProxy(app, {
     router,
     fleet,
-    bodyLimit: options.bodyLimit ?? BODY_LIMIT,
-    onWorkerFailure: (lease, error) => {
+    ask,
+    bodyLimit,
+    onWorkerFailure: ({ worker, session }, reason) => {
       if (closing) return;
-      log.warn({ worker: lease.worker.id, reason: error.message }, "worker failed a request");
-      fleet.suspect(lease.worker);
+      log.warn({ worker: worker.id, session, reason }, "worker failed a request");
+      fleet.suspect(worker);
     },
     onPolicyFailure: (lease) => watch.failed(lease),
-    onSlowClient: (lease) => log.warn({ worker: lease.worker.id }, "a client that reads too slowly was cut"),
+    onSlowClient: ({ worker, session }) =>
+      log.warn({ worker: worker.id, session }, "a client that reads too slowly was cut"),
   });
   addOwnRoutes(app, router, fleet);
   return {
@@ -70,8 +92,10 @@ export function createGateway(options: GatewayOptions): Gateway {
       await fleet.start();
       return address;
     },
+    listenAdmin: (host, port) => admin.listen({ host, port }),
     async close() {
       closing = true;
+      await admin.close();
       await app.close();
       await fleet.stop();
     },
@@ -116,13 +140,13 @@ function sendOwn(request: FastifyRequest, reply: FastifyReply, error: GatewayErr
 }
 
 function addProxy(app: FastifyInstance, context: ExchangeContext): void {
-  for (const [path, style] of Object.entries(ENDPOINTS)) {
+  for (const [path, endpoint] of Object.entries(ENDPOINTS)) {
     // Taken over in the first hook: whatever Fastify would do with the body or its type is not wanted here.
     const onRequest = (request: FastifyRequest, reply: FastifyReply, done: () => void): void => {
       reply.hijack();
       const query = request.url.indexOf("?");
       const target = query < 0 ? path : path + request.url.slice(query);
-      new Exchange(context, request.raw, reply.raw, target, style).start();
+      new Exchange(context, request.raw, reply.raw, target, endpoint).start();
       done();
     };
     app.post(path, { onRequest }, () => {});

@@ -1,7 +1,7 @@
 // A lease: one request's hold on a worker, from acquire to release.
 
 import type { Failure } from "../abi/reasons.js";
-import type { Binding } from "./bindings.js";
+import { NONE } from "./chains.js";
 import type { Router } from "./router.js";
 import type { Worker } from "./worker.js";
 
@@ -15,14 +15,18 @@ export class Lease {
   readonly policy: string;
   /** Why the policy's own answer was not used, if so. */
   readonly failure: Failure | undefined;
-  /** The rest is the router's own. */
-  readonly binding: Binding | null;
-  /** The worker the session was bound to at acquire, where it could have been chosen. */
+  /** The rest is the router's own. The worker the session was bound to at acquire, where it could have been chosen. */
   readonly keepable: Worker | null;
+  /** The key of its scope's hashes, where it binds or may begin a session. */
+  scope: Int32Array | null = null;
+  /** The number of the binding it holds. */
+  binding = NONE;
   version = 0;
+  /** Whether a tentative binding is this lease's choice. */
+  chose = false;
   next: Lease | null = null;
   previous: Lease | null = null;
-  #router: Router;
+  readonly #router: Router;
   #committed = false;
   #released = false;
 
@@ -32,7 +36,6 @@ export class Lease {
     reason: string,
     policy: string,
     failure: Failure | undefined,
-    binding: Binding | null,
     keepable: Worker | null,
   ) {
     this.#router = router;
@@ -40,8 +43,12 @@ export class Lease {
     this.reason = reason;
     this.policy = policy;
     this.failure = failure;
-    this.binding = binding;
     this.keepable = keepable;
+  }
+
+  /** The id of its session's binding, for logs: a hash. Null where it holds none, and after the release. */
+  get session(): string | null {
+    return this.#released ? null : this.#router.sessionOf(this);
   }
 
   /**
@@ -52,6 +59,22 @@ export class Lease {
     if (this.#committed || this.#released) return;
     this.#committed = true;
     this.#router.settle(this);
+  }
+
+  /**
+   * Makes the id of the answer another name of the session, for `AcquireRequest.previousResponse`; a request that named no
+   * session starts one. Does nothing before the commit, or where nothing is bound.
+   */
+  alias(responseId: string): void {
+    if (this.#committed && !this.#released) this.#router.name(this, responseId);
+  }
+
+  /**
+   * Says that the worker failed the request: takes the session off it, where it is bound there and nobody moved it meanwhile.
+   * The next request is placed anew. To be released as any other.
+   */
+  invalidate(): void {
+    if (!this.#released) this.#router.invalidate(this);
   }
 
   /** Ends the request, whatever became of it. Only the first call counts; answers whether this was it. */

@@ -5,6 +5,7 @@ import { Candidates } from "../policy/candidates.js";
 import { BuiltInRule, type Decider } from "../policy/decider.js";
 import { PolicyHealth } from "../policy/health.js";
 import { LivePolicy, type Program } from "../policy/live.js";
+import type { Scope } from "./scope.js";
 import type { Worker } from "./worker.js";
 
 /** A policy under a name: which module, with which parameters. */
@@ -32,6 +33,7 @@ interface Seated {
 /** Rows ordered by worker id, their columns, and the policies in the order in which they take over from each other. */
 export class Pool {
   readonly model: string;
+  readonly scope: Scope;
   readonly #contenders: readonly Contender[];
   #workers: readonly Worker[] = [];
   #candidates: Candidates;
@@ -42,10 +44,11 @@ export class Pool {
 
   /**
    * The first of `contenders` decides; each next takes over when the one before is quarantined, and after the last the
-   * built-in rule. Throws a PolicyStartError where one does not start.
+   * built-in rule. `scope` is that of its sessions. Throws a PolicyStartError where one does not start.
    */
-  constructor(model: string, contenders: readonly Contender[]) {
+  constructor(model: string, scope: Scope, contenders: readonly Contender[]) {
     this.model = model;
+    this.scope = scope;
     this.#contenders = contenders;
     this.#candidates = new Candidates(capacityFor(0));
     this.#builtIn = new BuiltInRule(this.#candidates);

@@ -1,15 +1,19 @@
 // What a router refuses, and how it says so.
 
 import type { Pool } from "./pool.js";
-import type { RouterOptions } from "./router.js";
+import type { AcquireRequest, RouterOptions } from "./requests.js";
 import { NO_MODEL } from "./worker.js";
 
 /** Most models that a router serves. */
 export const MAX_MODELS = 1_024;
 /** Longest name of a model, in characters. */
 export const MAX_MODEL_LENGTH = 256;
-/** Longest session key, in characters (bytes, where it came in a header). */
+/** Longest session key, in bytes of UTF-8. */
 export const MAX_KEY_LENGTH = 256;
+/** Most bindings that a router can be told to hold. */
+export const MAX_BINDINGS = 2 ** 24;
+/** Longest name of a tenant, in characters. */
+export const MAX_TENANT_LENGTH = 4_096;
 
 /** No worker can be had: `unknown_model` where none serves the model, `no_worker` where none of its workers is eligible. */
 export class NoWorkerError extends Error {
@@ -22,23 +26,68 @@ export class NoWorkerError extends Error {
   }
 }
 
-/** A session key that is longer than `MAX_KEY_LENGTH`, or a tenant that cannot be told from a key. */
+/** A session key that is longer than `MAX_KEY_LENGTH` bytes (`too_long`), or a key or tenant that cannot be one (`malformed`). */
 export class SessionKeyError extends Error {
   override readonly name = "SessionKeyError";
+  constructor(
+    readonly code: "too_long" | "malformed",
+    message: string,
+  ) {
+    super(message);
+  }
 }
+
+/**
+ * An explicit target that cannot be had: `unknown_worker` where the model has no such worker, `bound_elsewhere` where the
+ * session is bound to another one.
+ */
+export class PinError extends Error {
+  override readonly name = "PinError";
+  constructor(
+    readonly code: "unknown_worker" | "bound_elsewhere",
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+const CHOICES = {
+  mode: ["soft", "hard", "off"],
+  whenFull: ["evict-idle", "refuse-new"],
+  binding: ["session", "parent-group"],
+  firstPlacement: ["policy", "parent"],
+} as const;
+
+const AFFINITIES: readonly unknown[] = [undefined, "off", "session", "parent-group"];
 
 /** Throws a RangeError for options of a router out of range. */
 export function checkOptions({ session = {}, seed }: RouterOptions): void {
-  const { mode, ttlMs, maxBindings } = session;
-  if (mode !== undefined && mode !== "soft" && mode !== "off") {
-    throw new RangeError(`session.mode must be soft or off, found ${JSON.stringify(mode)}`);
+  const { ttlMs, maxBindings, modelSuffixes = [] } = session;
+  for (const [name, choices] of Object.entries(CHOICES)) {
+    const chosen = session[name as keyof typeof CHOICES];
+    if (chosen === undefined || (choices as readonly string[]).includes(chosen)) continue;
+    throw new RangeError(`session.${name} must be ${oneOf(choices)}, found ${JSON.stringify(chosen)}`);
   }
   if (ttlMs !== undefined && !(ttlMs > 0))
     throw new RangeError(`session.ttlMs must be above 0, found ${ttlMs}`);
-  if (maxBindings !== undefined && !(Number.isInteger(maxBindings) && maxBindings > 0)) {
-    throw new RangeError(`session.maxBindings must be an integer of at least 1, found ${maxBindings}`);
+  if (
+    maxBindings !== undefined &&
+    !(Number.isInteger(maxBindings) && maxBindings > 0 && maxBindings <= MAX_BINDINGS)
+  ) {
+    throw new RangeError(
+      `session.maxBindings must be an integer from 1 to ${MAX_BINDINGS}, found ${maxBindings}`,
+    );
   }
+  if (
+    !Array.isArray(modelSuffixes) ||
+    !modelSuffixes.every((suffix) => typeof suffix === "string" && suffix !== "")
+  )
+    throw new RangeError("session.modelSuffixes must be a list of endings");
   if (!Number.isSafeInteger(seed)) throw new RangeError(`seed must be a safe integer, found ${seed}`);
+}
+
+function oneOf(choices: readonly string[]): string {
+  return `${choices.slice(0, -1).join(", ")} or ${choices.at(-1)}`;
 }
 
 /** No worker serves the model, eligible or not. */
@@ -68,13 +117,43 @@ export function checkModels(models: readonly string[]): void {
   );
 }
 
-/** Throws a SessionKeyError where a key or a tenant cannot name a session. */
-export function checkKey(key: string, tenant: string): void {
-  if (typeof key !== "string" || typeof tenant !== "string")
-    throw new SessionKeyError("a session key and a tenant are strings");
-  if (key.length === 0 || key.length > MAX_KEY_LENGTH) {
-    throw new SessionKeyError(`a session key has 1 to ${MAX_KEY_LENGTH} characters, found ${key.length}`);
-  }
-  if (key.includes("\0") || tenant.includes("\0"))
-    throw new SessionKeyError("a session key and a tenant have no NUL character");
+/** The worker that a request is pinned to is there, but not eligible. */
+export function pinNotEligible(id: string): NoWorkerError {
+  return new NoWorkerError("no_worker", `worker "${id}", to which the request is pinned, is not eligible`);
+}
+
+/** The model has no worker of the name that a request is pinned to. */
+export function pinUnknown(id: unknown): PinError {
+  const name = typeof id === "string" && id.length <= 128 ? JSON.stringify(id) : "so odd a name";
+  return new PinError("unknown_worker", `the model has no worker ${name} to pin the request to`);
+}
+
+/** The session of a pinned request is bound to another worker. */
+export function pinElsewhere(id: string, bound: string): PinError {
+  return new PinError(
+    "bound_elsewhere",
+    `the request is pinned to worker "${id}", but its session is bound to worker "${bound}"`,
+  );
+}
+
+/** Throws what is wrong with the names in a request: a SessionKeyError, or a RangeError for a kind of affinity that is none. */
+export function checkRequest({ key, parent, tenant = "", affinity }: AcquireRequest): void {
+  if (key !== undefined) checkKey("session key", key);
+  if (parent !== undefined) checkKey("parent's session key", parent);
+  if (typeof tenant !== "string" || tenant.length > MAX_TENANT_LENGTH || tenant.includes("\0"))
+    throw new SessionKeyError(
+      "malformed",
+      `a tenant is a string of at most ${MAX_TENANT_LENGTH} characters without NUL`,
+    );
+  if (!AFFINITIES.includes(affinity))
+    throw new RangeError(`affinity must be off, session or parent-group, found ${JSON.stringify(affinity)}`);
+}
+
+function checkKey(what: string, key: string): void {
+  if (typeof key !== "string" || key === "")
+    throw new SessionKeyError("malformed", `a ${what} is a string that is not empty`);
+  const bytes = Buffer.byteLength(key);
+  if (bytes > MAX_KEY_LENGTH)
+    throw new SessionKeyError("too_long", `a ${what} has 1 to ${MAX_KEY_LENGTH} bytes, found ${bytes}`);
+  if (key.includes("\0")) throw new SessionKeyError("malformed", `a ${what} has no NUL character`);
 }

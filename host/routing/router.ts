@@ -1,126 +1,121 @@
 // The router: acquire -> commit -> release. It owns the workers, the bindings and the counts, and asks the policy.
 // It knows no network, no file and no clock: time and random bits are handed in, so that a decision can be replayed.
 
+import { randomBytes } from "node:crypto";
+import { COLUMNS } from "../abi/frame.js";
 import type { Failure } from "../abi/reasons.js";
-import { Turn } from "../policy/decider.js";
+import { type Rehearsal, Turn } from "../policy/decider.js";
+import { FILLED } from "../policy/filled.js";
 import { SeedGenerator } from "../policy/random.js";
-import { Binding, BindingTable } from "./bindings.js";
-import { hashSession, hashWorker } from "./hash.js";
+import { ALIAS, BindingTable, type BindingView, GROUP, SESSION } from "./bindings.js";
+import { NONE } from "./chains.js";
+import { hashSession, parseSessionId, sessionId } from "./hash.js";
 import { Lease } from "./lease.js";
-import { Contender, type PolicyInstance, Pool } from "./pool.js";
-import { checkKey, checkModels, checkOptions, MAX_MODELS, noneEligible, unserved } from "./refusals.js";
+import { Contender, type Pool } from "./pool.js";
+import {
+  checkOptions,
+  checkRequest,
+  noneEligible,
+  pinElsewhere,
+  pinNotEligible,
+  pinUnknown,
+  unserved,
+} from "./refusals.js";
 import { rendezvous } from "./rendezvous.js";
-import { NO_MODEL, Worker, type WorkerOptions } from "./worker.js";
-
-/** How sessions are bound. */
-export interface SessionOptions {
-  /** `soft`: bound, and the policy may move it. `off`: every request is placed anew. Default `soft`. */
-  readonly mode?: "soft" | "off";
-  /** Ask no policy and bind nothing: a session's worker follows from its key alone. Default false. */
-  readonly fullDeterminism?: boolean;
-  /** Idle milliseconds after which a binding is forgotten; leases hold it off. Default 30 minutes. */
-  readonly ttlMs?: number;
-  /** Most bindings held; where one more is needed the longest unused gives way. Default 65,536. */
-  readonly maxBindings?: number;
-}
-
-export interface RouterOptions {
-  readonly instance: PolicyInstance;
-  /** Takes over when the instance is quarantined; left out, the built-in least-loaded rule does. */
-  readonly fallback?: PolicyInstance | undefined;
-  readonly workers?: readonly WorkerOptions[];
-  readonly session?: SessionOptions;
-  /** Monotonic milliseconds. */
-  readonly clock: () => number;
-  /** Starts the generator of random bits; any safe integer. */
-  readonly seed: number;
-}
-
-/** One request, as far as routing is concerned. */
-export interface AcquireRequest {
-  /** The session's key; requests without one are placed anew each time. */
-  readonly key?: string | undefined;
-  /** Bindings of different models are apart. */
-  readonly model?: string | undefined;
-  /** Bindings of different tenants are apart. */
-  readonly tenant?: string | undefined;
-}
-
-/** One policy instance in `Router.status()`. */
-export interface PolicyStatus {
-  readonly name: string;
-  readonly type: string;
-  readonly state: "deciding" | "standby" | "quarantined";
-  /** Why it is quarantined. */
-  readonly reason?: string;
-  /** Answers that were not used, by kind. */
-  readonly failures: Partial<Record<Failure, number>>;
-}
-
-/** What `Router.status()` and `GET /health` show. */
-export interface RouterStatus {
-  /** The selected instance, then what takes over from it. */
-  readonly policies: readonly PolicyStatus[];
-  /** Bindings held, tentative ones included. */
-  readonly bindings: number;
-  /** Bindings that gave way to a new one before their time. */
-  readonly bindings_evicted: number;
-  /** Requests with a key served unbound because the table was full of bindings in use. */
-  readonly bindings_refused: number;
-  /** Accepted requests that stayed on their session's worker. */
-  readonly affinity_kept: number;
-  /** Accepted requests that went elsewhere although their session's worker was eligible. */
-  readonly affinity_broken: number;
-  readonly workers: readonly {
-    readonly id: string;
-    readonly models: readonly string[];
-    readonly eligible: boolean;
-    readonly active_requests: number;
-    readonly bound_sessions: number;
-  }[];
-}
+import type {
+  AcquireRequest,
+  ColumnValues,
+  Explanation,
+  PolicyStatus,
+  RouterOptions,
+  RouterStatus,
+} from "./requests.js";
+import { Roster } from "./roster.js";
+import { Scope, withoutSuffix } from "./scope.js";
+import { sipHash } from "./siphash.js";
+import { NO_MODEL, type Worker, type WorkerOptions } from "./worker.js";
 
 const DEFAULT_TTL_MS = 30 * 60_000;
 const DEFAULT_MAX_BINDINGS = 65_536;
+/** Stale bindings that are cleared away before they are counted for an operator. */
+const STATUS_STEPS = 4_096;
+
+/** What is known of a request before its worker is chosen. One object, used again and again. */
+class Prospect {
+  pool!: Pool;
+  /** The key of its scope's hashes; null where it binds nothing. */
+  scope: Int32Array | null = null;
+  /** Whether its session stays while its worker is eligible, whatever the policy. */
+  hard = false;
+  /** The number of its session's binding. */
+  binding = NONE;
+  /** Whether it makes a binding where there is none. */
+  opens = false;
+  /** Kind and public name of the binding it would make, and so of its session. */
+  kind = SESSION;
+  idLow = 0;
+  idHigh = 0;
+  /** The worker its session is bound to, tentatively or for good, and that worker's row, -1 for none. */
+  bound: Worker | null = null;
+  boundRow = -1;
+  boundEligible = false;
+  /** The row that the policy is shown as the session's. */
+  shownRow = -1;
+  /** The row that the host chooses without asking the policy, and why. */
+  forcedRow = -1;
+  forcedReason = "";
+}
 
 export class Router {
   readonly #contenders: readonly Contender[];
+  readonly #roster: Roster;
   readonly #clock: () => number;
   readonly #random: SeedGenerator;
-  readonly #binds: boolean;
+  readonly #affinity: "off" | "session" | "parent-group";
+  readonly #hard: boolean;
   readonly #deterministic: boolean;
+  readonly #seedsFromParent: boolean;
   readonly #bindings: BindingTable;
-  readonly #workers = new Map<string, Worker>();
-  readonly #pools = new Map<string, Pool>();
   readonly #turn = new Turn();
-  readonly #hashes = new Set<number>();
+  readonly #prospect = new Prospect();
+  readonly #hash = new Int32Array(4);
+  readonly #otherHash = new Int32Array(4);
+  #time = Number.NEGATIVE_INFINITY;
   #kept = 0;
   #broken = 0;
+  #lost = 0;
 
   /** Throws a RangeError for options out of range, and what `addWorker` throws. */
   constructor(options: RouterOptions) {
-    const { mode, fullDeterminism, ttlMs, maxBindings } = options.session ?? {};
     checkOptions(options);
-    const instances = options.fallback ? [options.instance, options.fallback] : [options.instance];
-    this.#contenders = instances.map((instance) => new Contender(instance));
+    const { session = {}, fallback, instance, workers = [] } = options;
+    const { mode = "soft", binding = "session", modelSuffixes = [] } = session;
+    this.#contenders = (fallback ? [instance, fallback] : [instance]).map((each) => new Contender(each));
     this.#clock = options.clock;
     this.#random = new SeedGenerator(options.seed);
-    this.#deterministic = fullDeterminism ?? false;
-    this.#binds = mode !== "off" && !this.#deterministic;
-    this.#bindings = new BindingTable(ttlMs ?? DEFAULT_TTL_MS, maxBindings ?? DEFAULT_MAX_BINDINGS);
-    const workers = options.workers ?? [];
-    for (const worker of workers) this.#create(worker).models = [...new Set(worker.models ?? [NO_MODEL])];
-    this.#refill(workers.flatMap((worker) => worker.models ?? [NO_MODEL]));
+    this.#deterministic = session.fullDeterminism ?? false;
+    this.#affinity = mode === "off" ? "off" : binding;
+    this.#hard = mode === "hard";
+    this.#seedsFromParent = session.firstPlacement === "parent";
+    const { ttlMs = DEFAULT_TTL_MS, maxBindings = DEFAULT_MAX_BINDINGS, whenFull = "evict-idle" } = session;
+    this.#bindings = new BindingTable(ttlMs, maxBindings, whenFull);
+    const secret = new Int32Array(new Uint8Array(randomBytes(16)).buffer);
+    this.#roster = new Roster(
+      this.#contenders,
+      (model) => new Scope(withoutSuffix(model, modelSuffixes), secret),
+    );
+    this.#roster.fill(workers);
+    for (const worker of this.workers) this.#bindings.enlist(worker);
   }
 
   /** Workers in the order they were added. */
   get workers(): Iterable<Worker> {
-    return this.#workers.values();
+    return this.#roster.workers.values();
   }
 
   /** Whether any worker serves the model, eligible or not. */
   serves(model: string): boolean {
-    return this.#pools.has(model);
+    return this.#roster.pools.has(model);
   }
 
   /**
@@ -128,63 +123,66 @@ export class Router {
    * needs a larger instance that does not start; nothing is changed then.
    */
   addWorker(options: WorkerOptions): Worker {
-    const worker = this.#create({ ...options, models: [] });
-    try {
-      this.setModels(worker, options.models ?? [NO_MODEL]);
-    } catch (error) {
-      this.#forget(worker);
-      throw error;
-    }
+    const worker = this.#roster.add(options);
+    this.#bindings.enlist(worker);
     return worker;
   }
 
   /** Removes a worker; its requests in flight keep counting on their own object. Does nothing for one that is not here. */
   removeWorker(worker: Worker): void {
-    if (this.#workers.get(worker.id) !== worker) return;
-    this.setModels(worker, []);
-    this.#forget(worker);
+    if (this.#roster.remove(worker)) this.#bindings.dismiss(worker);
   }
 
   /** Says which models a worker serves, from now on. Throws what `addWorker` throws. */
   setModels(worker: Worker, models: readonly string[]): void {
-    if (this.#workers.get(worker.id) !== worker)
-      throw new RangeError(`worker "${worker.id}" is not this router's`);
-    checkModels(models);
-    const before = worker.models;
-    const changed = models
-      .filter((model) => !before.includes(model))
-      .concat(before.filter((model) => !models.includes(model)));
-    if (changed.length === 0) return;
-    worker.models = [...new Set(models)];
+    this.#roster.setModels(worker, models);
+  }
+
+  /**
+   * Chooses a worker for a request and counts it there. Never waits. Throws a NoWorkerError where there is none, a
+   * SessionKeyError where a key or the tenant is malformed, a PinError where the explicit target cannot be had.
+   */
+  acquire(request: AcquireRequest): Lease {
+    const pool = this.#poolFor(request);
+    const now = this.#now();
+    this.#bindings.tidy(now);
+    const { exclude } = request;
+    if (!exclude || exclude.length === 0) return this.#acquire(request, pool, now);
+    setEligible(exclude, pool, false);
     try {
-      this.#refill(changed);
-    } catch (error) {
-      worker.models = before;
-      this.#refill(changed);
-      throw error;
+      return this.#acquire(request, pool, now);
+    } finally {
+      setEligible(exclude, pool, true);
     }
   }
 
   /**
-   * Chooses a worker for a request and counts it there. Never waits.
-   * Throws a NoWorkerError where there is none and a SessionKeyError where the key or the tenant is malformed.
+   * The worker that a request's session is bound to; null where it is bound to none, or only tentatively. Holds and changes
+   * nothing, the idle time included. Throws what `acquire` throws for the names in a request.
    */
-  acquire(request: AcquireRequest): Lease {
-    const { key, model = NO_MODEL, tenant = "" } = request;
-    const pool = this.#pools.get(model);
-    if (!pool) throw unserved(model);
-    if (key !== undefined) checkKey(key, tenant);
-    const now = this.#clock();
-    this.#bindings.expire(now);
-    const session = key === undefined ? null : this.#open(pool, tenant, key);
-    if (this.#deterministic) return this.#derive(pool, session);
-    this.#describe(pool, session, now);
-    return this.#choose(pool, session);
+  query(request: AcquireRequest): Worker | null {
+    const pool = this.#poolFor(request);
+    const prospect = this.#find(request, pool, this.#now());
+    const { binding } = prospect;
+    return binding !== NONE && this.#bindings.isBound(binding) ? prospect.bound : null;
+  }
+
+  /** What `acquire` would do with a request now, and why. Changes nothing; throws what `acquire` throws. */
+  explain(request: AcquireRequest): Explanation {
+    const pool = this.#poolFor(request);
+    const now = this.#now();
+    const { exclude = [] } = request;
+    setEligible(exclude, pool, false);
+    try {
+      return this.#explain(request, pool, now);
+    } finally {
+      setEligible(exclude, pool, true);
+    }
   }
 
   /** The state to show an operator. */
   status(): RouterStatus {
-    this.#bindings.expire(this.#clock());
+    this.#bindings.tidy(this.#now(), STATUS_STEPS);
     return {
       policies: this.#policies(),
       bindings: this.#bindings.size,
@@ -192,7 +190,8 @@ export class Router {
       bindings_refused: this.#bindings.refused,
       affinity_kept: this.#kept,
       affinity_broken: this.#broken,
-      workers: [...this.#workers.values()].map((worker) => ({
+      rebinds_lost: this.#lost,
+      workers: [...this.workers].map((worker) => ({
         id: worker.id,
         models: worker.models,
         eligible: worker.eligible,
@@ -200,6 +199,342 @@ export class Router {
         bound_sessions: worker.boundSessions,
       })),
     };
+  }
+
+  /** The columns that policies are shown of a worker; null where it serves no model yet. */
+  columnsOf(worker: Worker): ColumnValues | null {
+    const pool = this.#roster.pools.get(worker.models[0]!);
+    return pool ? columnsOf(pool, worker.rowIn(pool)) : null;
+  }
+
+  /**
+   * Bindings that stand, at most `limit` (1 or more), of one worker where it is given; `after` is the `next` of the page before.
+   * `next` is 0 at the end; a page may be short, or empty, before it.
+   */
+  sessions(
+    limit: number,
+    after = NONE,
+    worker: Worker | null = null,
+  ): { views: readonly BindingView[]; next: number } {
+    return this.#bindings.page(after, limit, worker, this.#now());
+  }
+
+  /** The binding with an id that stands. */
+  session(id: string): BindingView | undefined {
+    const now = this.#now();
+    const binding = this.#byId(id, now);
+    return binding === NONE ? undefined : this.#bindings.view(binding, now);
+  }
+
+  /** Has the binding with an id go when its last lease ends; false where none stands. */
+  endSession(id: string): boolean {
+    const binding = this.#byId(id, this.#now());
+    if (binding === NONE) return false;
+    this.#bindings.end(binding);
+    return true;
+  }
+
+  /** The id that the binding of a key has, or would have. */
+  sessionIdOf(key: string, model: string, tenant = ""): string {
+    const pool = this.#poolFor({ key, model, tenant });
+    const { low, high } = hashSession(pool.scope.model, tenant, key);
+    return sessionId(low, high);
+  }
+
+  /** The id of a lease's binding. For `Lease.session`. */
+  sessionOf({ binding }: Lease): string | null {
+    if (binding === NONE) return null;
+    return sessionId(this.#bindings.idLow(binding), this.#bindings.idHigh(binding));
+  }
+
+  /** Counts the answer to a lease's request and settles the binding. For `Lease.commit`. */
+  settle(lease: Lease): void {
+    const { worker, keepable, binding } = lease;
+    if (keepable === worker) this.#kept++;
+    else if (keepable) this.#broken++;
+    if (binding === NONE || worker.removed) return;
+    const bindings = this.#bindings;
+    const holder = bindings.isBound(binding) ? bindings.workerOf(binding) : null;
+    // Compare-and-set: a binding that somebody else moved since this lease was taken stays with the winner.
+    if (holder && holder !== worker && bindings.version(binding) !== lease.version) {
+      this.#lost++;
+      return;
+    }
+    bindings.accept(binding, worker, lease.reason, this.#now());
+    lease.version = bindings.version(binding);
+  }
+
+  /** For `Lease.alias`. */
+  name(lease: Lease, responseId: string): void {
+    const { scope, worker } = lease;
+    if (!scope || responseId === "" || worker.removed) return;
+    sipHash(scope, ALIAS, responseId, this.#hash);
+    if (lease.binding === NONE) this.#openUnnamed(lease);
+    if (lease.binding !== NONE) this.#bindings.addAlias(this.#hash, lease.binding);
+  }
+
+  /** For `Lease.invalidate`. */
+  invalidate({ binding, version, worker }: Lease): void {
+    const bindings = this.#bindings;
+    const isCurrent = binding !== NONE && bindings.version(binding) === version;
+    if (isCurrent && bindings.workerOf(binding) === worker) bindings.vacate(binding);
+  }
+
+  /** Takes a lease's request off its worker and its binding. For `Lease.release`. */
+  end(lease: Lease): void {
+    lease.worker.addRequests(-1);
+    const { binding } = lease;
+    if (binding === NONE) return;
+    const bindings = this.#bindings;
+    const isCurrent = lease.version === bindings.version(binding);
+    // A tentative choice that came to nothing: the next request chooses anew.
+    if (lease.chose && isCurrent && !bindings.isBound(binding)) bindings.vacate(binding);
+    bindings.drop(binding, lease, this.#now(), isCurrent);
+  }
+
+  #poolFor(request: AcquireRequest): Pool {
+    checkRequest(request);
+    const { model = NO_MODEL } = request;
+    const pool = this.#roster.pools.get(model);
+    if (!pool) throw unserved(model);
+    return pool;
+  }
+
+  /** Monotonic, whatever the clock does. */
+  #now(): number {
+    const time = this.#clock();
+    if (time > this.#time) this.#time = time;
+    return this.#time;
+  }
+
+  #acquire(request: AcquireRequest, pool: Pool, now: number): Lease {
+    const prospect = this.#consider(request, pool, now);
+    const { forcedRow, bound } = prospect;
+    let row = forcedRow;
+    let reason = prospect.forcedReason;
+    let failure: Failure | undefined;
+    if (row < 0) {
+      const { decider } = pool;
+      this.#describe(prospect, now, decider.readsSeed, this.#random);
+      decider.decide(this.#turn, prospect.shownRow);
+      ({ row, reason, failure } = decider);
+      if (row < 0) throw noneEligible(pool);
+    }
+    const worker = pool.workers[row]!;
+    const keepable = prospect.boundEligible ? bound : null;
+    const lease = new Lease(this, worker, reason, pool.policy, failure, keepable);
+    this.#hold(prospect, lease, request.final === true, now);
+    worker.addRequests(1);
+    return lease;
+  }
+
+  #explain(request: AcquireRequest, pool: Pool, now: number): Explanation {
+    const prospect = this.#consider(request, pool, now);
+    const { forcedRow, forcedReason, binding, opens, bound, idLow, idHigh } = prospect;
+    let answer: Rehearsal = {
+      row: forcedRow,
+      reason: forcedReason,
+      failure: undefined,
+      fuelUsed: 0,
+      fresh: false,
+    };
+    if (forcedRow < 0) {
+      const { decider } = pool;
+      this.#describe(prospect, now, decider.readsSeed, this.#random.copy());
+      answer = decider.rehearse(this.#turn, prospect.shownRow);
+      if (answer.row < 0) throw noneEligible(pool);
+    }
+    return {
+      worker: pool.workers[answer.row]!.id,
+      decision: answer.reason,
+      policy: pool.policy,
+      ...(answer.failure && { failure: answer.failure }),
+      ...(answer.fresh && { fresh: true }),
+      session: idLow === 0 && idHigh === 0 ? null : sessionId(idLow, idHigh),
+      bound_to: bound ? bound.id : null,
+      binding: bound && this.#bindings.isBound(binding) ? this.#bindings.view(binding, now) : null,
+      binds: binding !== NONE || (opens && this.#bindings.hasRoom(now)),
+      candidates: pool.workers.map(({ id }, row) => ({ worker: id, columns: columnsOf(pool, row) })),
+    };
+  }
+
+  /** All that the host knows before the policy is asked. */
+  #consider(request: AcquireRequest, pool: Pool, now: number): Prospect {
+    const prospect = this.#find(request, pool, now);
+    if (request.pin !== undefined) this.#pin(request.pin, prospect);
+    else if (this.#deterministic) this.#derive(prospect);
+    else {
+      this.#leaveOutsider(prospect);
+      if (prospect.hard) this.#keep(prospect);
+    }
+    if (prospect.bound === null && prospect.opens) this.#startFromParent(request, prospect, now);
+    return prospect;
+  }
+
+  /** Whose session a request is of, and where that is bound. */
+  #find(request: AcquireRequest, pool: Pool, now: number): Prospect {
+    const { key, parent, tenant = "", affinity = this.#affinity, previousResponse } = request;
+    const bindings = this.#bindings;
+    const prospect = this.#prospect;
+    const named = request.affinity === "off" ? undefined : key;
+    const isGroup = affinity === "parent-group" && parent !== undefined;
+    prospect.pool = pool;
+    prospect.scope = affinity === "off" || this.#deterministic ? null : pool.scope.keyOf(tenant);
+    prospect.hard = this.#hard || (request.affinity !== undefined && affinity !== "off");
+    prospect.binding = NONE;
+    prospect.forcedRow = -1;
+    if (prospect.scope) {
+      if (previousResponse !== undefined) {
+        sipHash(prospect.scope, ALIAS, previousResponse, this.#hash);
+        prospect.binding = bindings.findAlias(this.#hash, now);
+      }
+      if (prospect.binding === NONE && named !== undefined) {
+        sipHash(prospect.scope, isGroup ? GROUP : SESSION, isGroup ? parent : named, this.#hash);
+        prospect.binding = bindings.find(this.#hash, now);
+      }
+    }
+    const { binding } = prospect;
+    prospect.opens = binding === NONE && prospect.scope !== null && named !== undefined;
+    if (binding !== NONE) {
+      prospect.kind = bindings.isGroup(binding) ? GROUP : SESSION;
+      prospect.idLow = bindings.idLow(binding);
+      prospect.idHigh = bindings.idHigh(binding);
+    } else {
+      prospect.kind = isGroup ? GROUP : SESSION;
+      this.#identify(prospect, tenant, isGroup && named !== undefined ? `\0${parent}` : named);
+    }
+    const bound = binding === NONE ? null : bindings.workerOf(binding);
+    prospect.bound = bound;
+    prospect.boundRow = bound ? bound.rowIn(pool) : -1;
+    prospect.boundEligible =
+      prospect.boundRow >= 0 && pool.candidates.truth.eligible[prospect.boundRow] === 1;
+    prospect.shownRow = prospect.boundRow;
+    return prospect;
+  }
+
+  #identify(prospect: Prospect, tenant: string, key: string | undefined): void {
+    prospect.idLow = 0;
+    prospect.idHigh = 0;
+    if (key === undefined) return;
+    const { low, high } = hashSession(prospect.pool.scope.model, tenant, key);
+    prospect.idLow = low;
+    prospect.idHigh = high;
+  }
+
+  /** An explicit target: the policy is not asked, and a session that lives elsewhere is not moved by it. */
+  #pin(id: string, prospect: Prospect): void {
+    const { pool, bound, boundEligible, kind } = prospect;
+    const worker = this.#roster.workers.get(id);
+    const row = worker ? worker.rowIn(pool) : -1;
+    if (row < 0) throw pinUnknown(id);
+    if (pool.candidates.truth.eligible[row] === 0) throw pinNotEligible(id);
+    // One child that must be elsewhere does not decide for its group.
+    if (kind === GROUP && bound !== worker) this.#unbind(prospect);
+    else if (boundEligible && bound !== worker) throw pinElsewhere(id, bound!.id);
+    prospect.forcedRow = row;
+    prospect.forcedReason = "explicit";
+  }
+
+  /** The choice under full determinism: no policy, no binding. */
+  #derive(prospect: Prospect): void {
+    const { pool, idLow, idHigh } = prospect;
+    const { candidates, workers } = pool;
+    const isKeyed = idLow !== 0 || idHigh !== 0;
+    const row = isKeyed
+      ? rendezvous(workers, candidates.truth.eligible, idLow, idHigh)
+      : candidates.leastLoaded();
+    if (row < 0) throw noneEligible(pool);
+    prospect.forcedRow = row;
+    prospect.forcedReason = "deterministic";
+  }
+
+  /** A session that is not to move stays while its worker is eligible; else it is placed as if it were new. */
+  #keep(prospect: Prospect): void {
+    if (prospect.boundEligible) {
+      prospect.forcedRow = prospect.boundRow;
+      prospect.forcedReason = "hard";
+    } else prospect.shownRow = -1;
+  }
+
+  /** A child whose model its group's worker does not serve goes its own way, and does not move the group. */
+  #leaveOutsider(prospect: Prospect): void {
+    const { kind, bound, boundRow } = prospect;
+    if (kind === GROUP && bound && boundRow < 0) this.#unbind(prospect);
+  }
+
+  #unbind(prospect: Prospect): void {
+    prospect.binding = NONE;
+    prospect.opens = false;
+    prospect.bound = null;
+    prospect.boundRow = -1;
+    prospect.boundEligible = false;
+    prospect.shownRow = -1;
+    prospect.scope = null;
+  }
+
+  /** Shows the policy a new child as if it were bound where its parent is. */
+  #startFromParent({ parent }: AcquireRequest, prospect: Prospect, now: number): void {
+    if (!this.#seedsFromParent || parent === undefined) return;
+    sipHash(prospect.scope!, SESSION, parent, this.#otherHash);
+    const binding = this.#bindings.find(this.#otherHash, now);
+    const worker = binding === NONE ? null : this.#bindings.workerOf(binding);
+    const row = worker ? worker.rowIn(prospect.pool) : -1;
+    if (row >= 0 && prospect.pool.candidates.truth.eligible[row] === 1) prospect.shownRow = row;
+  }
+
+  /** Fills in what the policy reads of this request. */
+  #describe(prospect: Prospect, now: number, readsSeed: boolean, random: SeedGenerator): void {
+    const { binding, bound, pool } = prospect;
+    const turn = this.#turn;
+    turn.now = now;
+    turn.sessionLow = prospect.idLow;
+    turn.sessionHigh = prospect.idHigh;
+    if (readsSeed) {
+      random.next();
+      turn.seedLow = random.low;
+      turn.seedHigh = random.high;
+    }
+    if (pool.decider.readsSessionRequests)
+      turn.sessionRequests = bound ? this.#bindings.requestsOn(binding, bound) : 0;
+  }
+
+  /** Takes the lease's hold on its session's binding, which is made where there is none yet. */
+  #hold(prospect: Prospect, lease: Lease, isFinal: boolean, now: number): void {
+    const bindings = this.#bindings;
+    let { binding } = prospect;
+    if (prospect.opens) {
+      binding = bindings.add(this.#hash, prospect.idLow, prospect.idHigh, prospect.kind, now);
+    }
+    // One that named its session and found no room does not begin another by the id of its answer.
+    if (binding !== NONE || !prospect.opens) lease.scope = prospect.scope;
+    if (binding === NONE) return;
+    lease.binding = binding;
+    bindings.hold(binding, lease);
+    if (prospect.hard && prospect.bound && !prospect.boundEligible) bindings.vacate(binding);
+    if (!bindings.workerOf(binding)) {
+      bindings.propose(binding, lease.worker);
+      lease.chose = true;
+    }
+    lease.version = bindings.version(binding);
+    if (isFinal && !bindings.isGroup(binding)) bindings.end(binding);
+  }
+
+  /** A session that no request has named yet but by the id of its first answer, whose hash it is. */
+  #openUnnamed(lease: Lease): void {
+    const now = this.#now();
+    const hash = this.#hash;
+    // A worker that gives an id twice: the first session of that name keeps it.
+    if (this.#bindings.find(hash, now) !== NONE) return;
+    lease.binding = this.#bindings.add(hash, hash[0]!, hash[1]!, SESSION, now);
+    if (lease.binding === NONE) return;
+    this.#bindings.hold(lease.binding, lease);
+    this.#bindings.accept(lease.binding, lease.worker, lease.reason, now);
+    lease.version = this.#bindings.version(lease.binding);
+  }
+
+  #byId(id: string, now: number): number {
+    const hash = parseSessionId(id);
+    return hash ? this.#bindings.findId(hash.low, hash.high, now) : NONE;
   }
 
   #policies(): PolicyStatus[] {
@@ -216,133 +551,18 @@ export class Router {
       };
     });
   }
+}
 
-  /** Counts the answer to a lease's request and settles the binding. For `Lease.commit`. */
-  settle(lease: Lease): void {
-    if (lease.keepable === lease.worker) this.#kept++;
-    else if (lease.keepable) this.#broken++;
-    const { binding } = lease;
-    if (!binding || lease.worker.removed) return;
-    // Compare-and-set: a binding that somebody else moved since this lease was taken stays with the winner.
-    const lost = binding.bound && binding.worker !== lease.worker && binding.version !== lease.version;
-    if (lost) return;
-    this.#bindings.point(binding, lease.worker, true);
-    binding.usedAt = this.#clock();
-    lease.version = binding.version;
+/** Has workers not be chosen for one request, or puts that back. */
+function setEligible(workers: readonly Worker[], pool: Pool, isOver: boolean): void {
+  for (const worker of workers) {
+    const row = worker.rowIn(pool);
+    if (row >= 0) pool.candidates.setEligible(row, isOver && worker.eligible);
   }
+}
 
-  /** Takes a lease's request off its worker and its binding. For `Lease.release`. */
-  end(lease: Lease): void {
-    lease.worker.addRequests(-1);
-    const { binding } = lease;
-    if (!binding) return;
-    if (binding.chooser === lease) this.#bindings.retract(binding);
-    this.#bindings.drop(binding, lease, this.#clock(), lease.version === binding.version);
-  }
-
-  /** The binding of a session: the one that lives, or a new one that is not in the table yet. */
-  #open(pool: Pool, tenant: string, key: string): Binding {
-    const id = `${pool.model}\0${tenant}\0${key}`;
-    const found = this.#bindings.find(id);
-    if (found) return found;
-    const { low, high } = hashSession(pool.model, tenant, key);
-    return new Binding(id, low, high);
-  }
-
-  /** Fills in what the policy reads of this request. */
-  #describe(pool: Pool, session: Binding | null, now: number): void {
-    const { decider } = pool;
-    const turn = this.#turn;
-    turn.now = now;
-    turn.sessionLow = session ? session.sessionLow : 0;
-    turn.sessionHigh = session ? session.sessionHigh : 0;
-    if (decider.readsSeed) {
-      this.#random.next();
-      turn.seedLow = this.#random.low;
-      turn.seedHigh = this.#random.high;
-    }
-    if (decider.readsSessionRequests)
-      turn.sessionRequests = session?.worker ? session.requestsOn(session.worker) : 0;
-  }
-
-  #choose(pool: Pool, session: Binding | null): Lease {
-    const { decider, candidates } = pool;
-    const bound = session?.worker ?? null;
-    const boundRow = bound ? bound.rowIn(pool) : -1;
-    decider.decide(this.#turn, boundRow);
-    if (decider.row < 0) throw noneEligible(pool);
-    const worker = pool.workers[decider.row]!;
-    const keepable = boundRow >= 0 && candidates.truth.eligible[boundRow] === 1 ? bound : null;
-    const binding = session && this.#list(session) ? session : null;
-    const lease = new Lease(this, worker, decider.reason, pool.policy, decider.failure, binding, keepable);
-    if (binding) this.#hold(binding, lease);
-    worker.addRequests(1);
-    return lease;
-  }
-
-  /** Whether a session's binding is in the table, where need be after adding it. */
-  #list(session: Binding): boolean {
-    const listed = session.leases !== null || session.bound;
-    return listed || (this.#binds && this.#bindings.add(session));
-  }
-
-  #hold(binding: Binding, lease: Lease): void {
-    if (!binding.worker) {
-      this.#bindings.point(binding, lease.worker, false);
-      binding.chooser = lease;
-    }
-    lease.version = binding.version;
-    this.#bindings.hold(binding, lease);
-  }
-
-  /** The choice under full determinism: no policy, no binding. */
-  #derive(pool: Pool, session: Binding | null): Lease {
-    const { candidates, workers } = pool;
-    const row = session
-      ? rendezvous(workers, candidates.truth.eligible, session.sessionLow, session.sessionHigh)
-      : candidates.leastLoaded();
-    if (row < 0) throw noneEligible(pool);
-    const worker = workers[row]!;
-    worker.addRequests(1);
-    return new Lease(this, worker, "deterministic", pool.policy, undefined, null, null);
-  }
-
-  #create(options: WorkerOptions): Worker {
-    if (this.#workers.has(options.id)) throw new RangeError(`worker "${options.id}" exists already`);
-    checkModels(options.models ?? []);
-    const worker = new Worker(
-      options,
-      hashWorker(options.id, (hash) => this.#hashes.has(hash)),
-    );
-    this.#workers.set(worker.id, worker);
-    this.#hashes.add(worker.hash);
-    return worker;
-  }
-
-  #forget(worker: Worker): void {
-    worker.removed = true;
-    this.#workers.delete(worker.id);
-    this.#hashes.delete(worker.hash);
-  }
-
-  /** Brings the pools of these models up to date with what the workers serve. */
-  #refill(models: Iterable<string>): void {
-    for (const model of new Set(models)) {
-      const workers = [...this.#workers.values()].filter((worker) => worker.models.includes(model));
-      if (workers.length === 0) {
-        this.#pools.get(model)?.setWorkers([]);
-        this.#pools.delete(model);
-      } else this.#poolOf(model).setWorkers(workers);
-    }
-  }
-
-  #poolOf(model: string): Pool {
-    const existing = this.#pools.get(model);
-    if (existing) return existing;
-    // Each pool has an instance of its own, and each instance reserves some 10 GB of address space.
-    if (this.#pools.size >= MAX_MODELS) throw new RangeError(`at most ${MAX_MODELS} models can be served`);
-    const pool = new Pool(model, this.#contenders);
-    this.#pools.set(model, pool);
-    return pool;
-  }
+/** What the host fills of a row. */
+function columnsOf({ candidates }: Pool, row: number): ColumnValues {
+  const filled = COLUMNS.filter(({ name }) => FILLED.has(name));
+  return Object.fromEntries(filled.map(({ name }) => [name, candidates.truth[name][row]!]));
 }

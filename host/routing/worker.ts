@@ -36,6 +36,9 @@ export class Worker implements Ranked {
   models: readonly string[];
   /** Whether it was removed from the router. Written by the router alone. */
   removed = false;
+  /** Its number in the binding table, and the first of the bindings that point here. Written by that table alone. */
+  number = 0;
+  firstBinding = 0;
   readonly #seats: { pool: Pool; row: number }[] = [];
   #eligible: boolean;
   #activeRequests = 0;

@@ -2,6 +2,7 @@
 
 import { SeedGenerator } from "../../host/policy/random.js";
 import { Contender, type PolicyInstance, Pool } from "../../host/routing/pool.js";
+import { Scope } from "../../host/routing/scope.js";
 import { Worker } from "../../host/routing/worker.js";
 
 /** Requests that a busy worker has at least, and that the others stay below. */
@@ -30,7 +31,7 @@ export class Deck {
   readonly #loads = new Int32Array(STEPS);
 
   constructor(size: number, instance: PolicyInstance) {
-    this.pool = new Pool("m", [new Contender(instance)]);
+    this.pool = new Pool("m", new Scope("m", new Int32Array(4)), [new Contender(instance)]);
     // Rows are ordered by id: the zeros make worker and row number the same.
     const id = (row: number) => `w${String(row).padStart(5, "0")}`;
     this.pool.setWorkers(

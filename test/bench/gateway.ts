@@ -74,6 +74,7 @@ async function start(directory: string, children: ChildProcess[]): Promise<Bench
 /** Two workers at one upstream, told apart by their base path, and the policy of the demo. */
 function configFor(upstream: string): string {
   return `listen: { port: 0 }
+admin: { port: 0 }
 workers:
   - { id: a, url: ${upstream}/a }
   - { id: b, url: ${upstream}/b }

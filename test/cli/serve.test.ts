@@ -10,6 +10,7 @@ import { directoryOf } from "../fixtures/directory.js";
 import { hawser } from "./hawser.js";
 
 const WORKERS = "workers: [{ id: a, url: http://127.0.0.1:9 }]\n";
+const ADMIN = "admin: { port: 0 }\n";
 
 /** Says when V8 is given a flag and when a module is compiled. */
 const SPY = `
@@ -38,7 +39,7 @@ async function freePort(): Promise<number> {
 
 describe("hawser serve", () => {
   it("reads ./hawser.yaml, listens although no worker answers, and exits with 0 on SIGTERM", async () => {
-    const directory = directoryOf({ "hawser.yaml": `${WORKERS}listen: { port: 0 }\n` });
+    const directory = directoryOf({ "hawser.yaml": `${WORKERS}${ADMIN}listen: { port: 0 }\n` });
     const { url, child } = await start(["serve"], directory);
     const response = await fetch(`${url}/health`);
     expect(response.status).toBe(503);
@@ -59,7 +60,7 @@ describe("hawser serve", () => {
     const taken = createServer().listen(0, "127.0.0.1");
     await once(taken, "listening");
     const { port } = taken.address() as AddressInfo;
-    const directory = directoryOf({ "hawser.yaml": `${WORKERS}listen: { port: ${port} }\n` });
+    const directory = directoryOf({ "hawser.yaml": `${WORKERS}${ADMIN}listen: { port: ${port} }\n` });
     const { status, stderr } = hawser(directory, ["serve"]);
     taken.close();
     expect(status).toBe(1);
@@ -68,7 +69,7 @@ describe("hawser serve", () => {
 
   it("tells V8 to compile policies as a whole before it compiles the first", () => {
     const directory = directoryOf({
-      "hawser.yaml": `${WORKERS}listen: { host: 203.0.113.1 }\n`,
+      "hawser.yaml": `${WORKERS}${ADMIN}listen: { host: 203.0.113.1 }\n`,
       "spy.cjs": SPY,
     });
     const spied = [MAIN, "serve"];
@@ -82,7 +83,7 @@ describe("hawser serve", () => {
 });
 
 it("goes on when whoever read its log has left", async () => {
-  const directory = directoryOf({ "hawser.yaml": `${WORKERS}listen: { port: 0 }\n` });
+  const directory = directoryOf({ "hawser.yaml": `${WORKERS}${ADMIN}listen: { port: 0 }\n` });
   const { url, child } = await start(["serve"], directory);
   child.stderr!.destroy();
   child.stdout!.destroy();
@@ -95,7 +96,7 @@ it("goes on when whoever read its log has left", async () => {
 
 it("goes on when nobody ever read its log", async () => {
   const port = await freePort();
-  const directory = directoryOf({ "hawser.yaml": `${WORKERS}listen: { port: ${port} }\n` });
+  const directory = directoryOf({ "hawser.yaml": `${WORKERS}${ADMIN}listen: { port: ${port} }\n` });
   const child = spawn(process.execPath, [MAIN, "serve"], {
     cwd: directory,
     stdio: ["ignore", "pipe", "pipe"],

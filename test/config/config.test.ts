@@ -1,6 +1,7 @@
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { loadConfig, parseConfig } from "../../host/config/config.js";
+import { DEFAULT_SOURCES } from "../../host/session/sources.js";
 import { formatMistake, type Mistake } from "../../host/yaml/mistake.js";
 import { directoryOf } from "../fixtures/directory.js";
 import { encodeModule } from "../fixtures/wasm.js";
@@ -25,19 +26,25 @@ worker_selection:
 const OWN = "abi: 1\ntype: own\nversion: 1.0.0\nsummary: S.\nmodule: own.wasm\n";
 
 function good(text: string, files: Record<string, string | Uint8Array> = {}) {
-  const { config, mistakes, warnings } = parseConfig(text, join(directoryOf(files), "hawser.yaml"));
+  const { config, mistakes, warnings } = parseConfig(text, join(directoryOf(files), "hawser.yaml"), {});
   expect(mistakes).toEqual([]);
   return { config: config!, warnings };
 }
 
 describe("a config", () => {
-  test("has defaults for all but the workers", () => {
+  test("has defaults for all but the workers (B10)", () => {
     const { config, warnings } = good(SMALLEST);
     expect(warnings).toEqual([]);
     expect(config).toMatchObject({
       listen: { host: "127.0.0.1", port: 8080 },
+      admin: { host: "127.0.0.1", port: 8081, token: undefined },
       workers: [{ id: "a", url: "http://127.0.0.1:9001", models: undefined, weight: 100, slots: 0 }],
-      session: { mode: "soft", fullDeterminism: false, ttlMs: 1_800_000, maxBindings: 65_536 },
+      session: {
+        ...{ mode: "soft", fullDeterminism: false, ttlMs: 1_800_000, maxBindings: 65_536 },
+        ...{ whenFull: "evict-idle", binding: "session", firstPlacement: "policy" },
+        ...{ sources: DEFAULT_SOURCES, tenant: undefined, modelSuffixes: [] },
+        ...{ allowPin: false, allowAffinityHeader: false },
+      },
       instances: [],
     });
   });
@@ -103,7 +110,7 @@ function lines(mistakes: readonly Mistake[], directory: string): string[] {
 const W = SMALLEST.trim();
 const instances = (...rows: string[]) =>
   `${W}\nworker_selection:\n  instances:\n${rows.map((row) => `    - ${row}`).join("\n")}\n`;
-const KEYS = "(allowed: listen, policies, workers, session, worker_selection)";
+const KEYS = "(allowed: listen, admin, policies, workers, session, worker_selection)";
 const FILLED =
   "active_requests, bound_sessions, eligible, now, seed, session, session_requests, slots, weight, worker_hash";
 
@@ -132,11 +139,11 @@ describe("one mistake, one line", () => {
       `${W}\nlissten: {}`,
       `hawser.yaml:2:1: unknown key "lissten", did you mean "listen"? ${KEYS}`,
     ],
-    ["a later release's key", `${W}\nadmin: {}`, `hawser.yaml:2:1: unknown key "admin" ${KEYS}`],
+    ["a later release's key", `${W}\nlimits: {}`, `hawser.yaml:2:1: unknown key "limits" ${KEYS}`],
     [
       "a later release's nested key",
-      `${W}\nsession: { when_full: refuse-new }`,
-      'hawser.yaml:2:12: unknown key "when_full" in session (allowed: mode, full_determinism, ttl, max_bindings)',
+      `${W}\nsession: { store: x }`,
+      'hawser.yaml:2:12: unknown key "store" in session (allowed: mode, full_determinism, ttl, max_bindings, when_full, binding, first_placement, sources, tenant, model_suffixes, allow_pin, allow_affinity_header)',
     ],
     [
       "a later release's selection key",
@@ -238,12 +245,12 @@ describe("one mistake, one line", () => {
     [
       "mode",
       `${W}\nsession: { mode: sotf }`,
-      'hawser.yaml:2:18: session.mode must be one of soft, off, found "sotf", did you mean "soft"?',
+      'hawser.yaml:2:18: session.mode must be one of soft, hard, off, found "sotf", did you mean "soft"?',
     ],
     [
-      "mode of a later release",
-      `${W}\nsession: { mode: hard }`,
-      'hawser.yaml:2:18: session.mode must be one of soft, off, found "hard"',
+      "mode that YAML reads as something else",
+      `${W}\nsession: { mode: false }`,
+      "hawser.yaml:2:18: session.mode must be one of soft, hard, off, found false",
     ],
     [
       "a bare duration",

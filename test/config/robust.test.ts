@@ -3,11 +3,24 @@ import { expect, test } from "vitest";
 import { parseConfig } from "../../host/config/config.js";
 
 const VALID = `listen: { host: 127.0.0.1, port: 8080 }
+admin: { host: 0.0.0.0, port: 8081, token: { env: TOKEN } }
 policies: { path: [] }
 workers:
   - { id: a, url: http://127.0.0.1:9001, models: [sim], weight: 100, max_num_seqs: 256 }
   - { id: b, url: http://127.0.0.1:9002 }
-session: { mode: soft, full_determinism: false, ttl: 30m, max_bindings: 65536 }
+session:
+  mode: soft
+  full_determinism: false
+  ttl: 30m
+  max_bindings: 65536
+  when_full: evict-idle
+  binding: session
+  first_placement: policy
+  sources: [{ header: x-chat-id, parent: x-parent-chat-id }, { body: chat.id }, default, prefix]
+  tenant: { header: x-tenant }
+  model_suffixes: ["-thinking"]
+  allow_pin: false
+  allow_affinity_header: false
 worker_selection:
   aggregated: guard
   prefill: default
@@ -15,9 +28,11 @@ worker_selection:
     - { name: guard, type: soft-affinity-load-guard, parameters: { max_active_requests: 32, move_margin: 2 } }
 `;
 
+const ENVIRONMENT = { TOKEN: "0123456789abcdef" };
+
 /** Whatever the text, there is a config or at least one mistake that has a place and a sentence. */
 function isAnswered(text: string): void {
-  const { config, mistakes, warnings } = parseConfig(text, "hawser.yaml");
+  const { config, mistakes, warnings } = parseConfig(text, "hawser.yaml", ENVIRONMENT);
   expect(config === undefined).toBe(mistakes.length > 0);
   for (const { line, column, message } of [...mistakes, ...warnings]) {
     expect(line).toBeGreaterThanOrEqual(1);
@@ -55,7 +70,7 @@ const piece = fc.oneof(
 );
 
 test("the config these tests start from is good", () => {
-  expect(parseConfig(VALID, "hawser.yaml").mistakes).toEqual([]);
+  expect(parseConfig(VALID, "hawser.yaml", ENVIRONMENT).mistakes).toEqual([]);
 });
 
 test("no text makes it throw", { timeout: 60_000 }, () => {
@@ -79,5 +94,49 @@ test("no value in place of another makes it throw", { timeout: 60_000 }, () => {
       isAnswered(VALID.replace(new RegExp(`\\b${key}: [^,}\\n]*`), () => `${key}: ${JSON.stringify(value)}`));
     }),
     { numRuns: 500 },
+  );
+});
+
+/** Mostly the words that the keys know, in shapes that they do not. */
+const odd = fc.letrec<{ value: unknown }>((tie) => ({
+  value: fc.oneof(
+    { maxDepth: 3, withCrossShrink: true },
+    fc.constantFrom<unknown>(
+      ...[
+        "default",
+        "prefix",
+        "codex",
+        "x-chat-id",
+        "Authorization",
+        "x-request-id",
+        "x-hawser-pin",
+        "a.b",
+        "a..b",
+      ],
+      ...["id", "", "TOKEN", "constructor", "/dev/zero", "/", "\0", "::1", "soft", "hard", "off", "parent"],
+      ...[null, true, false, 0, -1, 8080, 1e300],
+    ),
+    fc.string({ unit: "binary", maxLength: 6 }),
+    fc.array(tie("value"), { maxLength: 4 }),
+    fc.dictionary(
+      fc.constantFrom("header", "body", "parent", "env", "file", "__proto__", "x"),
+      tie("value"),
+      { maxKeys: 3 },
+    ),
+  ),
+})).value;
+
+test("no odd shape under admin or session makes it throw", { timeout: 60_000 }, () => {
+  const under = (...keys: string[]) => fc.oneof(odd, fc.dictionary(fc.constantFrom(...keys), odd));
+  const admin = under("host", "port", "token");
+  const session = under(
+    ...["mode", "full_determinism", "when_full", "binding", "first_placement", "sources", "tenant"],
+    ...["model_suffixes", "allow_pin", "allow_affinity_header"],
+  );
+  fc.assert(
+    fc.property(admin, session, (admin, session) => {
+      isAnswered(JSON.stringify({ workers: [{ id: "a", url: "http://a" }], admin, session }));
+    }),
+    { numRuns: 1_000 },
   );
 });

@@ -40,6 +40,7 @@ export class Processes {
     const file = join(this.#directory, "hawser.yaml");
     const config = {
       listen: { host: "127.0.0.1", port: 0 },
+      admin: { port: 0 },
       workers: [...workers].map(([id, url]) => ({ id, url })),
       worker_selection: { aggregated: type, instances: [{ name: type, type, parameters }] },
     };

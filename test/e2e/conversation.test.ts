@@ -261,7 +261,7 @@ describe("errors that a user meets", () => {
   });
 });
 
-it("keeps a session's worker under full determinism, in every gateway alike, whatever the load", async () => {
+it("keeps a session's worker under full determinism, in every gateway alike, whatever the load (B15)", async () => {
   const workers = await Promise.all([worker(), worker(), worker()]);
   const urls = workers.map(({ url }) => url);
   const one = await serve(urls, { type: "least-loaded" }, { full_determinism: true });

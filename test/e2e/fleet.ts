@@ -54,6 +54,7 @@ export function serve(urls: readonly string[], policy: PolicyChoice, session: ob
     file,
     stringify({
       listen: { port: 0 },
+      admin: { port: 0 },
       workers: urls.map((url, i) => ({ id: String.fromCharCode(97 + i), url })),
       session,
       worker_selection: { aggregated: "chosen", instances: [{ name: "chosen", ...policy }] },

@@ -3,8 +3,8 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from "node:net";
 import { pino } from "pino";
 import { onTestFinished } from "vitest";
-import { createGateway } from "../../host/gateway/server.js";
-import { createRouter, loadPolicy, type Router } from "../../host/index.js";
+import { createGateway, type GatewayOptions } from "../../host/gateway/server.js";
+import { createRouter, loadPolicy, type Router, type SessionOptions } from "../../host/index.js";
 
 /** What an upstream of a test does with a POST, its body read. */
 export type Answer = (request: IncomingMessage, response: ServerResponse, body: Buffer) => void;
@@ -42,36 +42,37 @@ export function stop(server: Server): Promise<void> {
 
 export interface RunningGateway {
   readonly url: string;
+  /** Where its admin listener is. */
+  readonly admin: string;
   readonly router: Router;
   /** What it logged, a line each. */
   readonly log: string[];
 }
 
-export interface GatewayFixture {
+export interface GatewayFixture extends Omit<Partial<GatewayOptions>, "router" | "log"> {
   readonly urls: readonly string[];
   readonly policy?: string;
+  readonly session?: SessionOptions;
   readonly models?: readonly string[];
-  readonly bodyLimit?: number;
-  readonly pollIntervalMs?: number;
 }
 
 /** Starts a gateway over workers w0, w1 ... at `urls`. */
 export async function gateway(options: GatewayFixture): Promise<RunningGateway> {
-  const { urls, policy = "sticky", models = [], bodyLimit, pollIntervalMs } = options;
+  const { urls, policy = "sticky", models = [], session, ...rest } = options;
   const router = createRouter({
     policy: loadPolicy(policy),
     workers: urls.map((url, i) => ({ id: `w${i}`, url, models, eligible: false })),
+    ...(session && { session }),
   });
   const log: string[] = [];
   const running = createGateway({
     router,
     log: pino({ level: "info" }, { write: (line: string) => void log.push(line) }),
-    ...(bodyLimit !== undefined && { bodyLimit }),
-    ...(pollIntervalMs !== undefined && { pollIntervalMs }),
+    ...rest,
   });
   const url = await running.listen("127.0.0.1", 0);
   onTestFinished(() => running.close());
-  return { url, router, log };
+  return { url, admin: await running.listenAdmin("127.0.0.1", 0), router, log };
 }
 
 /** Resolves when `holds` does; for what another socket will make true in its own time. */

@@ -33,7 +33,7 @@ describe("what passes", () => {
     expect(JSON.stringify(request.rawHeaders)).not.toMatch(/secret|x-hawser/i);
   });
 
-  it("passes status, headers and body of an answer unaltered, and says who answered and why", async () => {
+  it("passes status, headers and body of an answer unaltered, and says who answered and why (B21)", async () => {
     const gzipped = Buffer.from([0x1f, 0x8b, 0, 1, 2, 255]);
     const worker = await upstream((_request, response) => {
       response.writeHead(201, "Made", [

@@ -4,7 +4,8 @@ import { FILLED } from "../../host/policy/filled.js";
 import type { Program } from "../../host/policy/live.js";
 import { SeedGenerator } from "../../host/policy/random.js";
 import { hashSession, hashWorker } from "../../host/routing/hash.js";
-import { type AcquireRequest, Router } from "../../host/routing/router.js";
+import type { AcquireRequest } from "../../host/routing/requests.js";
+import { Router } from "../../host/routing/router.js";
 import { admit } from "../../host/sandbox/admit.js";
 import { compileAssembly } from "../fixtures/assembly.js";
 

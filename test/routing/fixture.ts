@@ -1,5 +1,13 @@
 // A router with a clock that tests turn by hand.
-import { type CreateRouterOptions, createRouter, loadPolicy, type Router } from "../../host/index.js";
+import {
+  type AcquireRequest,
+  type BindingView,
+  type CreateRouterOptions,
+  createRouter,
+  type Lease,
+  loadPolicy,
+  type Router,
+} from "../../host/index.js";
 import type { Worker } from "../../host/routing/worker.js";
 
 export interface Fixture {
@@ -9,6 +17,10 @@ export interface Fixture {
   worker(id: string): Worker;
   /** Counters and load in one look. */
   loads(): Record<string, number>;
+  /** One request from acquire to release, accepted; by its key alone, or whole. */
+  turn(request: string | AcquireRequest): Lease;
+  /** The binding of a key that names no model, as an operator sees it. */
+  binding(key: string): BindingView | undefined;
 }
 
 export type FixtureOptions = Omit<Partial<CreateRouterOptions>, "policy" | "workers"> & {
@@ -45,5 +57,12 @@ export function fixture(options: FixtureOptions = {}): Fixture {
   };
   const loads = () =>
     Object.fromEntries(router.status().workers.map(({ id, active_requests }) => [id, active_requests]));
-  return Object.assign(self, { router, worker, loads });
+  const turn = (request: string | AcquireRequest) => {
+    const lease = router.acquire(typeof request === "string" ? { key: request } : request);
+    lease.commit();
+    lease.release();
+    return lease;
+  };
+  const binding = (key: string) => router.session(router.sessionIdOf(key, ""));
+  return Object.assign(self, { router, worker, loads, turn, binding });
 }

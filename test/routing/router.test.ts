@@ -403,8 +403,13 @@ describe("refusals", () => {
   it.each([
     [{ session: { ttlMs: Number.NaN } }, "session.ttlMs must be above 0, found NaN"],
     [{ session: { ttlMs: 0 } }, "session.ttlMs must be above 0, found 0"],
-    [{ session: { maxBindings: 1.5 } }, "session.maxBindings must be an integer of at least 1, found 1.5"],
-    [{ session: { mode: "hard" as never } }, 'session.mode must be soft or off, found "hard"'],
+    [
+      { session: { maxBindings: 1.5 } },
+      "session.maxBindings must be an integer from 1 to 16777216, found 1.5",
+    ],
+    [{ session: { mode: "firm" as never } }, 'session.mode must be soft, hard or off, found "firm"'],
+    [{ session: { binding: 1 as never } }, "session.binding must be session or parent-group, found 1"],
+    [{ session: { modelSuffixes: [""] } }, "session.modelSuffixes must be a list of endings"],
     [{ seed: 0.5 }, "seed must be a safe integer, found 0.5"],
   ])("refuses options out of range: %o", (options, message) => {
     expect(() => fixture(options)).toThrow(message);

@@ -1,29 +1,24 @@
-// Reads one top-level string member of a JSON text without building the tree: a hostile body must not block the thread.
+// JSON texts as bytes: where their tokens end, and what is inside a text that is known to be valid.
 
-/** What a body says of the member asked for; `other` where the object has no such member or it is not a string. */
-export type Scan =
-  | { readonly kind: "string"; readonly value: string }
-  | { readonly kind: "other" | "not_object" | "invalid" };
+/** In place of an index: there is nothing, or the text is not JSON here. */
+export const NONE = -1;
 
-/** In place of an index: the text is not JSON here. */
-const NONE = -1;
-
-const QUOTE = 0x22;
-const COMMA = 0x2c;
+export const QUOTE = 0x22;
+export const COMMA = 0x2c;
 const MINUS = 0x2d;
 const POINT = 0x2e;
 const ZERO = 0x30;
 const NINE = 0x39;
-const COLON = 0x3a;
-const OPEN_BRACKET = 0x5b;
-const BACKSLASH = 0x5c;
-const CLOSE_BRACKET = 0x5d;
+export const COLON = 0x3a;
+export const OPEN_BRACKET = 0x5b;
+export const BACKSLASH = 0x5c;
+export const CLOSE_BRACKET = 0x5d;
 const LOWER_F = 0x66;
 const LOWER_N = 0x6e;
 const LOWER_T = 0x74;
 const LOWER_U = 0x75;
-const OPEN_BRACE = 0x7b;
-const CLOSE_BRACE = 0x7d;
+export const OPEN_BRACE = 0x7b;
+export const CLOSE_BRACE = 0x7d;
 
 // What a byte can be, as bits.
 const SPACE = 1;
@@ -31,139 +26,25 @@ const DIGIT = 2;
 const HEX = 4;
 const EXPONENT = 8;
 const SIGN = 16;
+/** What may stand in a number or a literal. */
+const WORD = 32;
 const CLASSES = new Uint8Array(256);
 for (const byte of Buffer.from(" \t\n\r")) CLASSES[byte] |= SPACE;
 for (const byte of Buffer.from("0123456789")) CLASSES[byte] |= DIGIT;
 for (const byte of Buffer.from("0123456789abcdefABCDEF")) CLASSES[byte] |= HEX;
 for (const byte of Buffer.from("eE")) CLASSES[byte] |= EXPONENT;
 for (const byte of Buffer.from("+-")) CLASSES[byte] |= SIGN;
+for (const byte of Buffer.from("+-.0123456789Eaeflnrstu")) CLASSES[byte] |= WORD;
 
 /** What the letter after a backslash stands for; 0 where it is no escape of two characters. */
 const ESCAPED = new Uint8Array(256);
 for (const letter of '"\\/bfnrt') ESCAPED[letter.charCodeAt(0)] = JSON.parse(`"\\${letter}"`).charCodeAt(0);
 
-/**
- * Looks up the string that the JSON object in `body` has under `key`, which must be ASCII. Checks the whole body and
- * agrees with `JSON.parse(body.toString())` in what is valid and in the value; of several members of that name the
- * last one counts. Takes time in proportion to the bytes and, besides the value, a bit of memory per open bracket.
- */
-export function topLevelString(body: Buffer, key: string): Scan {
-  const scanner = new Scanner(body, key);
-  if (!scanner.run()) return { kind: "invalid" };
-  if (body[spaceEnd(body, 0)] !== OPEN_BRACE) return { kind: "not_object" };
-  const value = scanner.value();
-  return value === null ? { kind: "other" } : { kind: "string", value };
-}
-
-/** One pass over a body. */
-class Scanner {
-  readonly #body: Buffer;
-  readonly #view: DataView;
-  readonly #key: string;
-  readonly #open = new Nesting();
-  /** Where the value of the last top-level member named `key` starts. */
-  #valueAt = NONE;
-
-  constructor(body: Buffer, key: string) {
-    this.#body = body;
-    this.#view = new DataView(body.buffer, body.byteOffset, body.length);
-    this.#key = key;
-  }
-
-  /** Whether the body is one JSON text. */
-  run(): boolean {
-    let at = spaceEnd(this.#body, 0);
-    do {
-      at = this.#descend(at);
-      if (at !== NONE) at = this.#ascend(at);
-    } while (at !== NONE && this.#open.depth > 0);
-    return at === this.#body.length;
-  }
-
-  /** The string that a successful run has found, or null. */
-  value(): string | null {
-    const at = this.#valueAt;
-    if (at === NONE || this.#body[at] !== QUOTE) return null;
-    return JSON.parse(this.#body.toString("utf8", at, stringEnd(this.#body, this.#view, at + 1)));
-  }
-
-  /** Opens the containers that start at `at`, one in the other; returns the end of the innermost first value. */
-  #descend(at: number): number {
-    const body = this.#body;
-    while (at !== NONE) {
-      const byte = byteAt(body, at);
-      if (byte !== OPEN_BRACE && byte !== OPEN_BRACKET) return scalarEnd(body, this.#view, at);
-      const isObject = byte === OPEN_BRACE;
-      const inner = spaceEnd(body, at + 1);
-      if (byteAt(body, inner) === (isObject ? CLOSE_BRACE : CLOSE_BRACKET)) return inner + 1;
-      this.#open.push(isObject);
-      at = isObject ? this.#name(inner) : inner;
-    }
-    return NONE;
-  }
-
-  /** Closes the containers that end after the value before `at`; returns the start of the next value, or the end. */
-  #ascend(at: number): number {
-    const body = this.#body;
-    at = spaceEnd(body, at);
-    while (this.#open.depth > 0) {
-      const byte = byteAt(body, at);
-      const inObject = this.#open.inObject();
-      at = spaceEnd(body, at + 1);
-      if (byte === COMMA) return inObject ? this.#name(at) : at;
-      if (byte !== (inObject ? CLOSE_BRACE : CLOSE_BRACKET)) return NONE;
-      this.#open.pop();
-    }
-    return at;
-  }
-
-  /** Reads a member's name and colon; returns the start of its value. */
-  #name(at: number): number {
-    const body = this.#body;
-    if (byteAt(body, at) !== QUOTE) return NONE;
-    const end = stringEnd(body, this.#view, at + 1);
-    if (end === NONE) return NONE;
-    const colon = spaceEnd(body, end);
-    if (byteAt(body, colon) !== COLON) return NONE;
-    const value = spaceEnd(body, colon + 1);
-    if (this.#open.depth === 1 && spells(body, at + 1, end - 1, this.#key)) this.#valueAt = value;
-    return value;
-  }
-}
-
-/** The open containers, one bit for each: whether it is an object. */
-class Nesting {
-  #bits = new Uint8Array(16);
-  depth = 0;
-
-  push(isObject: boolean): void {
-    const index = this.depth >> 3;
-    if (index === this.#bits.length) this.#grow();
-    const bit = 1 << (this.depth & 7);
-    if (isObject) this.#bits[index] |= bit;
-    else this.#bits[index] &= ~bit;
-    this.depth++;
-  }
-
-  pop(): void {
-    this.depth--;
-  }
-
-  /** Whether the innermost container is an object. */
-  inObject(): boolean {
-    const last = this.depth - 1;
-    return ((this.#bits[last >> 3] >> (last & 7)) & 1) === 1;
-  }
-
-  #grow(): void {
-    const grown = new Uint8Array(this.#bits.length * 2);
-    grown.set(this.#bits);
-    this.#bits = grown;
-  }
-}
+/** Most bytes that one UTF-16 unit of a string takes: `\u0041`. */
+const UNIT_BYTES = 6;
 
 /** The byte at `at`; past the end NUL, which JSON allows nowhere. Reading past the end itself would slow V8 down. */
-function byteAt(body: Buffer, at: number): number {
+export function byteAt(body: Buffer, at: number): number {
   return at < body.length ? body[at] : 0;
 }
 
@@ -171,7 +52,8 @@ function isA(body: Buffer, at: number, classes: number): boolean {
   return (CLASSES[byteAt(body, at)] & classes) !== 0;
 }
 
-function spaceEnd(body: Buffer, at: number): number {
+/** The index of the first byte from `at` on that is no white space. */
+export function spaceEnd(body: Buffer, at: number): number {
   while (at < body.length && (CLASSES[body[at]] & SPACE) !== 0) at++;
   return at;
 }
@@ -182,7 +64,7 @@ function digitsEnd(body: Buffer, at: number): number {
 }
 
 /** The end of the string, literal or number that starts at `at`, or NONE. */
-function scalarEnd(body: Buffer, view: DataView, at: number): number {
+export function scalarEnd(body: Buffer, view: DataView, at: number): number {
   switch (byteAt(body, at)) {
     case QUOTE:
       return stringEnd(body, view, at + 1);
@@ -217,7 +99,7 @@ function numberEnd(body: Buffer, at: number): number {
 }
 
 /** The index after the closing quote of the string whose contents start at `at`, or NONE. */
-function stringEnd(body: Buffer, view: DataView, at: number): number {
+export function stringEnd(body: Buffer, view: DataView, at: number): number {
   for (;;) {
     at = plainEnd(body, view, at);
     const byte = byteAt(body, at);
@@ -265,7 +147,7 @@ function escapeLength(body: Buffer, at: number): number {
 }
 
 /** Whether the valid string contents from `at` to `end` decode to `text`, which is ASCII. */
-function spells(body: Buffer, at: number, end: number, text: string): boolean {
+export function spells(body: Buffer, at: number, end: number, text: string): boolean {
   for (let index = 0; index < text.length; index++) {
     if (at >= end) return false;
     const escaped = body[at] === BACKSLASH;
@@ -273,6 +155,16 @@ function spells(body: Buffer, at: number, end: number, text: string): boolean {
     at += escaped ? escapeLength(body, at) : 1;
   }
   return at === end;
+}
+
+/** As `spells`, for any `text`; slower. */
+export function spellsAny(body: Buffer, at: number, end: number, text: string): boolean {
+  return end - at <= text.length * UNIT_BYTES && decoded(body, at - 1, end + 1) === text;
+}
+
+/** The string that stands, quotes included, from `at` to `end` of a valid text. */
+export function decoded(body: Buffer, at: number, end: number): string {
+  return JSON.parse(body.toString("utf8", at, end));
 }
 
 /** The code unit that the valid escape at `at` stands for. */
@@ -286,4 +178,42 @@ function escapedUnit(body: Buffer, at: number): number {
 
 function hexValue(digit: number): number {
   return digit > NINE ? (digit & 0x0f) + 9 : digit - ZERO;
+}
+
+/** The end of the value that starts at `at` of a valid text. */
+export function valueEnd(body: Buffer, view: DataView, at: number): number {
+  const byte = body[at];
+  if (byte === QUOTE) return stringEnd(body, view, at + 1);
+  if (byte === OPEN_BRACE || byte === OPEN_BRACKET) return containerEnd(body, view, at);
+  while (isA(body, at, WORD)) at++;
+  return at;
+}
+
+function containerEnd(body: Buffer, view: DataView, at: number): number {
+  let depth = 0;
+  do {
+    const byte = body[at];
+    at = byte === QUOTE ? stringEnd(body, view, at + 1) : at + 1;
+    if (byte === OPEN_BRACE || byte === OPEN_BRACKET) depth++;
+    else if (byte === CLOSE_BRACE || byte === CLOSE_BRACKET) depth--;
+  } while (depth > 0);
+  return at;
+}
+
+/** Where the first item of the array, or the first name in the object, at `at` of a valid text starts, or NONE. */
+export function firstIn(body: Buffer, at: number): number {
+  const first = spaceEnd(body, at + 1);
+  return body[first] === CLOSE_BRACE || body[first] === CLOSE_BRACKET ? NONE : first;
+}
+
+/** What follows the item, or the member's value, that starts at `at` of a valid text: as `firstIn`. */
+export function nextAfter(body: Buffer, view: DataView, at: number): number {
+  const end = spaceEnd(body, valueEnd(body, view, at));
+  return body[end] === COMMA ? spaceEnd(body, end + 1) : NONE;
+}
+
+/** Where the value of the member whose name starts at `at` of a valid text starts. */
+export function memberValue(body: Buffer, view: DataView, at: number): number {
+  const colon = spaceEnd(body, stringEnd(body, view, at + 1));
+  return spaceEnd(body, colon + 1);
 }

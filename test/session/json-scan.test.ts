@@ -2,10 +2,24 @@
 
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { type Scan, topLevelString } from "../../host/gateway/json-scan.js";
+import { JsonPaths, type JsonScan } from "../../host/session/json-scan.js";
 
 const KEY = "model";
 const SEED = 20_240_611;
+
+/** What the scanner says of one top-level member; `other` where there is none or it is no string. */
+type Scan =
+  | { readonly kind: "string"; readonly value: string }
+  | { readonly kind: "other" | "not_object" | "invalid" };
+
+function topLevelString(body: Buffer, key: string): Scan {
+  const paths = new JsonPaths();
+  const slot = paths.slot([key]);
+  const scan = paths.scan(body);
+  if (typeof scan === "string") return { kind: scan };
+  const value = scan.string(slot);
+  return value === undefined ? { kind: "other" } : { kind: "string", value };
+}
 
 /** What the scanner has to say, from a parser that builds the tree. */
 function expected(body: Buffer, key = KEY): Scan {
@@ -365,5 +379,153 @@ describe("deep nesting", () => {
 
   it("of thirty million levels does not overflow anything", () => {
     expect(topLevelString(Buffer.alloc(30_000_000, "["), KEY)).toEqual(invalid);
+  });
+});
+
+/** Paths that begin with, contain and cross one another. */
+const PATHS = [
+  ["a"],
+  ["a", "b"],
+  ["a", "b", "a"],
+  ["b"],
+  ["b", "é"],
+  ["模", "a"],
+  ["a", "é", "b"],
+  [""],
+  ["__proto__", "a"],
+];
+
+function scanAll(body: Buffer): JsonScan | "invalid" | "not_object" {
+  const paths = new JsonPaths();
+  expect(PATHS.map((path) => paths.slot(path))).toEqual(PATHS.map((_, index) => index));
+  return paths.scan(body);
+}
+
+/** What JSON.parse has at a path, through objects only. */
+function valueAt(body: Buffer, path: readonly string[]): unknown {
+  let value: unknown = JSON.parse(body.toString());
+  for (const name of path) {
+    if (typeof value !== "object" || value === null || Array.isArray(value)) return undefined;
+    value = Object.getOwnPropertyDescriptor(value, name)?.value;
+  }
+  return value;
+}
+
+/** How many values there were to agree on. */
+function expectPathsAgree(body: Buffer): number {
+  const scan = scanAll(body);
+  const whole = expected(body, "a").kind;
+  if (typeof scan === "string" || whole === "invalid" || whole === "not_object") {
+    expect(scan).toBe(whole);
+    return 0;
+  }
+  const values = PATHS.map((path) => valueAt(body, path));
+  const found = PATHS.map((_, slot) => scan.string(slot) ?? Number(scan.integer(slot) ?? Number.NaN));
+  expect(found).toEqual(
+    values.map((value) => (typeof value === "string" || Number.isInteger(value) ? value : Number.NaN)),
+  );
+  PATHS.forEach((_, slot) => {
+    expect(scan.start(slot) === -1).toBe(values[slot] === undefined);
+  });
+  return values.filter((value) => value !== undefined).length;
+}
+
+const pathName = fc.constantFrom(
+  ...[
+    '"a"',
+    '"b"',
+    '"é"',
+    '"模"',
+    '""',
+    '"__proto__"',
+    '"\\u0061"',
+    '"\\u00e9"',
+    '"\\u6A21"',
+    '"c"',
+    '"aa"',
+    '"\\u0062"',
+  ],
+);
+const { object: pathObject } = fc.letrec((tie: fc.LetrecTypedTie<Texts>) => ({
+  value: fc.oneof(
+    { maxDepth: 6, depthSize: "large" },
+    { weight: 2, arbitrary: stringText },
+    {
+      weight: 2,
+      arbitrary: fc.constantFrom("0", "-7", "42", "0.5", "true", "null", "{}", "[]", "{ }", "[{}]"),
+    },
+    { weight: 1, arbitrary: tie("array") },
+    { weight: 6, arbitrary: tie("object") },
+  ),
+  array: listText(tie("value"), "[", "]"),
+  object: listText(
+    fc.tuple(pathName, space, fc.constant(":"), space, tie("value")).map((parts) => parts.join("")),
+    "{",
+    "}",
+  ),
+}));
+
+describe("several paths, against JSON.parse", () => {
+  it("agree on valid texts, with duplicates at every level", () => {
+    let values = 0;
+    let deep = 0;
+    const property = fc.property(pathObject, (text) => {
+      const body = Buffer.from(text);
+      values += expectPathsAgree(body);
+      if (valueAt(body, ["a", "b"]) !== undefined) deep++;
+    });
+    fc.assert(property, { seed: SEED, numRuns: 5_000 });
+    expect(values).toBeGreaterThan(2_000);
+    expect(deep).toBeGreaterThan(200);
+  });
+
+  it("agree on texts with bytes changed, inserted, removed or cut off", () => {
+    const changes = fc.array(change, { minLength: 1, maxLength: 2 });
+    const property = fc.property(pathObject, changes, (text, list) => {
+      expectPathsAgree(list.reduce(changed, Buffer.from(text)));
+    });
+    fc.assert(property, { seed: SEED, numRuns: 5_000 });
+  });
+
+  it.each([
+    ["a later duplicate without the inner member", '{"a":{"b":1},"a":{}}', []],
+    ["a later duplicate that is no object", '{"a":{"b":1},"a":2}', [["a"]]],
+    ["a later duplicate that is an array", '{"a":{"b":1},"a":[{"b":1}]}', [["a"]]],
+    ["a duplicate in the middle", '{"a":{"b":{"a":1},"b":2}}', [["a", "b"]]],
+    ["an object in an array", '{"a":[{"b":1}],"b":1}', [["a"], ["b"]]],
+    ["objects that are empty on the way", '{"a":{},"b":{ },"模":{"a":1}}', [["模", "a"]]],
+  ])("with %s", (_what, text, present) => {
+    const body = Buffer.from(text);
+    expectPathsAgree(body);
+    const scan = scanAll(body) as JsonScan;
+    for (const path of present)
+      expect(scan.start(PATHS.findIndex((known) => String(known) === String(path)))).not.toBe(-1);
+  });
+
+  it("has one number for one path, however often it is added", () => {
+    const paths = new JsonPaths();
+    expect([["a", "b"], ["a"], ["a", "b"], ["a"]].map((path) => paths.slot(path))).toEqual([0, 1, 0, 1]);
+  });
+});
+
+describe("an integer", () => {
+  it.each([
+    ["42", "42"],
+    ["-7", "-7"],
+    ["0", "0"],
+    ["-0", "-0"],
+    ["123456789012345678901234567890", "123456789012345678901234567890"],
+    ["1.0", undefined],
+    ["1e2", undefined],
+    ["0.5", undefined],
+    ["true", undefined],
+    ["null", undefined],
+    ['"42"', undefined],
+    ["{}", undefined],
+    ["[42]", undefined],
+  ])("%s is read as %s", (text, expected) => {
+    const paths = new JsonPaths();
+    const slot = paths.slot(["x"]);
+    expect((paths.scan(Buffer.from(`{"x":${text} }`)) as JsonScan).integer(slot)).toBe(expected);
   });
 });

@@ -1,0 +1,64 @@
+// The rules of the admin address: who may reach it, and with which token.
+import { BlockList, isIP } from "node:net";
+import type { Path } from "../yaml/parse.js";
+import { pathText, quote } from "../yaml/words.js";
+import { mapping, type Raw, type Remarks } from "./remarks.js";
+import { DEFAULTS, HOST_PATTERN } from "./schema.js";
+import { readSecret, type Secret, type SecretPlaces } from "./secret.js";
+
+/** The variable that holds the token where the file names no other place. */
+const TOKEN_VARIABLE = "HAWSER_ADMIN_TOKEN";
+const TOKEN_FORM = "at least 16 printable ASCII characters without spaces";
+
+const LOOPBACK = new BlockList();
+LOOPBACK.addSubnet("127.0.0.0", 8, "ipv4");
+LOOPBACK.addAddress("::1", "ipv6");
+
+/** Applies the rules of `admin` to the root of a config; returns the token, undefined where there is none. */
+export function checkAdmin(root: Raw, places: SecretPlaces, remarks: Remarks): string | undefined {
+  const admin = mapping(root.admin);
+  refuseSharedAddress(mapping(root.listen), admin, remarks);
+  const secret =
+    admin.token === undefined
+      ? variableOf(places)
+      : readSecret(["admin", "token"], admin.token, places, remarks);
+  if (secret !== undefined) return tokenOf(secret, admin, remarks);
+  if (admin.token === undefined) refuseOpenDoor(admin, remarks);
+  return undefined;
+}
+
+/** An empty variable is what a container gets for one that its host does not set. */
+function variableOf({ environment }: SecretPlaces): Secret | undefined {
+  const text = environment[TOKEN_VARIABLE];
+  return text ? { text, origin: `the environment variable ${TOKEN_VARIABLE}` } : undefined;
+}
+
+function tokenOf({ text, origin }: Secret, admin: Raw, remarks: Remarks): string | undefined {
+  if (/^[!-~]{16,}$/.test(text)) return text;
+  const path: Path = admin.token === undefined ? ["admin"] : ["admin", "token"];
+  remarks.mistake(path, "value", `the admin token in ${origin} must be ${TOKEN_FORM}`);
+  return undefined;
+}
+
+function refuseOpenDoor({ host }: Raw, remarks: Remarks): void {
+  if (typeof host !== "string" || !new RegExp(HOST_PATTERN).test(host) || isLoopback(host)) return;
+  const place = ["admin", "host"];
+  const message = `${pathText(place)} ${quote(host)} is not loopback, so that it takes a token: set admin.token, or the environment variable ${TOKEN_VARIABLE}`;
+  remarks.mistake(place, "value", message);
+}
+
+function isLoopback(host: string): boolean {
+  if (isIP(host) === 0) return host.toLowerCase() === "localhost";
+  return LOOPBACK.check(host, isIP(host) === 4 ? "ipv4" : "ipv6");
+}
+
+function refuseSharedAddress(listen: Raw, admin: Raw, remarks: Remarks): void {
+  const { host = DEFAULTS.host, port = DEFAULTS.port } = listen;
+  const { host: adminHost = DEFAULTS.host, port: adminPort = DEFAULTS.adminPort } = admin;
+  if (typeof port !== "number" || port === 0 || port !== adminPort) return;
+  if (typeof host !== "string" || typeof adminHost !== "string") return;
+  if (host.toLowerCase() !== adminHost.toLowerCase()) return;
+  const path = admin.port === undefined ? ["listen", "port"] : ["admin", "port"];
+  const message = `${pathText(path)} must not be ${port}: listen and admin would both be on host ${quote(host)}, port ${port}`;
+  remarks.mistake(path, "value", message);
+}

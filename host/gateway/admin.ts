@@ -1,0 +1,191 @@
+// The admin listener: what an operator asks of a running gateway. Apart from the data plane, and never open to the network
+// without a token.
+
+import { createHash, timingSafeEqual } from "node:crypto";
+import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
+import type { BindingView } from "../routing/bindings.js";
+import { SessionKeyError } from "../routing/refusals.js";
+import type { Router } from "../routing/router.js";
+import type { Worker } from "../routing/worker.js";
+import { type AskOptions, readAsk, refusalOf } from "./ask.js";
+import { errorBody, type GatewayError } from "./errors.js";
+import type { Fleet } from "./fleet.js";
+
+/** What the admin routes work with. */
+export interface AdminContext {
+  readonly router: Router;
+  readonly fleet: Fleet;
+  readonly ask: AskOptions;
+  readonly bodyLimit: number;
+  /** What callers must show; without one only callers on this machine are answered. */
+  readonly token: string | undefined;
+}
+
+const DEFAULT_LIMIT = 100;
+const MAX_LIMIT = 1_000;
+const NO_SESSION: GatewayError = {
+  status: 404,
+  code: "unknown_session",
+  message: "no such session is bound",
+};
+
+/** A refusal on its way to the caller. */
+class AdminError extends Error {
+  constructor(readonly error: GatewayError) {
+    super(error.message);
+  }
+}
+
+/** Builds the admin server. */
+export function createAdmin(context: AdminContext): FastifyInstance {
+  const app = Fastify({
+    logger: false,
+    forceCloseConnections: true,
+    bodyLimit: context.bodyLimit,
+    routerOptions: { ignoreTrailingSlash: true },
+  });
+  // A body is a client's request: it is read as such, whatever its type says.
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser("*", { parseAs: "buffer" }, (_request, body, done) => done(null, body));
+  app.addHook("onRequest", (request, _reply, done) => {
+    const refusal = context.token === undefined ? strangeHost(request) : badToken(request, context.token);
+    done(refusal && new AdminError(refusal));
+  });
+  app.setErrorHandler((error: Error & { statusCode?: number }, _request, reply) =>
+    send(reply, toError(error)),
+  );
+  app.setNotFoundHandler((request, reply) => {
+    const message = `there is no ${request.method} ${request.url.split("?", 1)[0]}`;
+    send(reply, { status: 404, code: "unknown_path", message });
+  });
+  addSessions(app, context);
+  app.get("/admin/workers", () => ({
+    workers: [...context.router.workers].map((each) => workerView(context, each)),
+  }));
+  app.post("/admin/explain", (request) => explain(context, request));
+  return app;
+}
+
+function addSessions(app: FastifyInstance, { router }: AdminContext): void {
+  app.get<{ Querystring: Record<string, string | undefined> }>("/admin/sessions", ({ query }) => {
+    return query.key === undefined ? listSessions(router, query) : findSessions(router, query.key, query);
+  });
+  app.get<{ Params: { id: string } }>("/admin/sessions/:id", ({ params }) => {
+    const session = router.session(params.id);
+    if (!session) throw new AdminError(NO_SESSION);
+    return session;
+  });
+  app.delete<{ Params: { id: string } }>("/admin/sessions/:id", ({ params }) => {
+    const { id } = params;
+    if (!router.endSession(id)) throw new AdminError(NO_SESSION);
+    return { id, state: router.session(id) ? "ending" : "ended" };
+  });
+}
+
+interface SessionList {
+  readonly sessions: readonly BindingView[];
+  /** To be asked for as `cursor`; null at the end. */
+  readonly next_cursor: string | null;
+}
+
+type Query = Readonly<Record<string, string | undefined>>;
+
+function listSessions(router: Router, { worker: id, limit, cursor }: Query): SessionList {
+  const worker = id === undefined ? null : [...router.workers].find((candidate) => candidate.id === id);
+  if (worker === undefined)
+    throw new AdminError({
+      status: 404,
+      code: "unknown_worker",
+      message: `there is no worker ${JSON.stringify(id)}`,
+    });
+  const most = wholeNumber("limit", limit, DEFAULT_LIMIT, 1, MAX_LIMIT);
+  const after = wholeNumber("cursor", cursor, 0, 0, 2 ** 31 - 1);
+  const { views, next } = router.sessions(most, after, worker);
+  return { sessions: views, next_cursor: next === 0 ? null : String(next) };
+}
+
+/** The sessions of a raw key: of one model, or of all. */
+function findSessions(router: Router, key: string, { model, tenant = "" }: Query): SessionList {
+  const models =
+    model === undefined ? [...new Set([...router.workers].flatMap(({ models }) => models))] : [model];
+  const ids = new Set(
+    models.filter((name) => router.serves(name)).map((name) => router.sessionIdOf(key, name, tenant)),
+  );
+  const found = [...ids].map((id) => router.session(id)).filter((session) => session !== undefined);
+  return { sessions: found, next_cursor: null };
+}
+
+function wholeNumber(
+  name: string,
+  text: string | undefined,
+  otherwise: number,
+  least: number,
+  most: number,
+): number {
+  if (text === undefined) return otherwise;
+  const number = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN;
+  if (number >= least && number <= most) return number;
+  const message = `${name} must be a whole number from ${least} to ${most}, found ${JSON.stringify(text.slice(0, 40))}`;
+  throw new AdminError({ status: 400, code: "invalid_query", message });
+}
+
+/** What would be chosen for the request that was sent here in place of its own path. */
+function explain({ router, fleet, ask: options }: AdminContext, request: FastifyRequest): object {
+  const body = Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0);
+  const ask = readAsk(options, request.headers, body);
+  if ("status" in ask) throw new AdminError(ask);
+  try {
+    return { ...router.explain(ask.request), key_source: ask.source ?? null };
+  } catch (error) {
+    throw new AdminError(refusalOf(error, ask.source, fleet.incomplete));
+  }
+}
+
+function workerView({ router, fleet }: AdminContext, worker: Worker): object {
+  const { id, url, models, eligible, activeRequests, boundSessions } = worker;
+  return {
+    id,
+    url,
+    state: eligible ? "ready" : fleet.isAsked(worker) ? "unhealthy" : "starting",
+    reason: fleet.reason(worker),
+    models,
+    active_requests: activeRequests,
+    bound_sessions: boundSessions,
+    columns: router.columnsOf(worker),
+  };
+}
+
+/** Digests of one length are compared, in a time that tells nothing of where they differ. */
+function badToken({ headers }: FastifyRequest, token: string): GatewayError | undefined {
+  const given = /^Bearer (.+)$/i.exec(headers.authorization ?? "")?.[1] ?? "";
+  if (timingSafeEqual(digest(given), digest(token))) return undefined;
+  return {
+    status: 401,
+    code: "unauthorized",
+    message: "the admin listener wants its token: authorization: Bearer TOKEN",
+  };
+}
+
+function digest(text: string): Buffer {
+  return createHash("sha256").update(text).digest();
+}
+
+/** A page in a browser on this machine may reach the listener by a name of its own: such a request is not the operator's. */
+function strangeHost({ hostname }: FastifyRequest): GatewayError | undefined {
+  if (/^(localhost|127(\.\d{1,3}){3}|\[?::1\]?)$/.test(hostname)) return undefined;
+  const message = "without a token the admin listener answers only to 127.0.0.1, localhost and [::1]";
+  return { status: 403, code: "strange_host", message };
+}
+
+function toError(error: Error & { statusCode?: number }): GatewayError {
+  if (error instanceof AdminError) return error.error;
+  if (error instanceof SessionKeyError) return { status: 400, code: "invalid_query", message: error.message };
+  const status = error.statusCode ?? 500;
+  if (status < 500) return { status, code: "invalid_request", message: error.message };
+  return { status: 500, code: "internal_error", message: "the gateway failed to handle the request" };
+}
+
+function send(reply: FastifyReply, error: GatewayError): void {
+  if (error.status === 401) void reply.header("www-authenticate", "Bearer");
+  void reply.code(error.status).type("application/json").send(errorBody("openai", error));
+}

@@ -1,0 +1,107 @@
+// Who is there: the workers of a router, and the pools that their models make.
+
+import { hashWorker } from "./hash.js";
+import { type Contender, Pool } from "./pool.js";
+import { checkModels, MAX_MODELS } from "./refusals.js";
+import type { Scope } from "./scope.js";
+import { NO_MODEL, Worker, type WorkerOptions } from "./worker.js";
+
+/** Workers by id and pools by model. Whatever cannot be done changes nothing. */
+export class Roster {
+  readonly workers = new Map<string, Worker>();
+  readonly pools = new Map<string, Pool>();
+  readonly #contenders: readonly Contender[];
+  readonly #scopeOf: (model: string) => Scope;
+  readonly #hashes = new Set<number>();
+
+  /** Every pool is decided over by `contenders`; `scopeOf` makes the scope of a model's sessions. */
+  constructor(contenders: readonly Contender[], scopeOf: (model: string) => Scope) {
+    this.#contenders = contenders;
+    this.#scopeOf = scopeOf;
+  }
+
+  /** Adds workers to a roster that has none. Throws what `add` throws. */
+  fill(workers: readonly WorkerOptions[]): void {
+    for (const worker of workers) this.#create(worker).models = [...new Set(worker.models ?? [NO_MODEL])];
+    this.#refill(workers.flatMap((worker) => worker.models ?? [NO_MODEL]));
+  }
+
+  /** See `Router.addWorker`. */
+  add(options: WorkerOptions): Worker {
+    const worker = this.#create({ ...options, models: [] });
+    try {
+      this.setModels(worker, options.models ?? [NO_MODEL]);
+    } catch (error) {
+      this.#forget(worker);
+      throw error;
+    }
+    return worker;
+  }
+
+  /** Removes a worker; false for one that is not here. */
+  remove(worker: Worker): boolean {
+    if (this.workers.get(worker.id) !== worker) return false;
+    this.setModels(worker, []);
+    this.#forget(worker);
+    return true;
+  }
+
+  /** See `Router.setModels`. */
+  setModels(worker: Worker, models: readonly string[]): void {
+    if (this.workers.get(worker.id) !== worker)
+      throw new RangeError(`worker "${worker.id}" is not this router's`);
+    checkModels(models);
+    const before = worker.models;
+    const changed = models
+      .filter((model) => !before.includes(model))
+      .concat(before.filter((model) => !models.includes(model)));
+    if (changed.length === 0) return;
+    worker.models = [...new Set(models)];
+    try {
+      this.#refill(changed);
+    } catch (error) {
+      worker.models = before;
+      this.#refill(changed);
+      throw error;
+    }
+  }
+
+  #create(options: WorkerOptions): Worker {
+    if (this.workers.has(options.id)) throw new RangeError(`worker "${options.id}" exists already`);
+    checkModels(options.models ?? []);
+    const worker = new Worker(
+      options,
+      hashWorker(options.id, (hash) => this.#hashes.has(hash)),
+    );
+    this.workers.set(worker.id, worker);
+    this.#hashes.add(worker.hash);
+    return worker;
+  }
+
+  #forget(worker: Worker): void {
+    worker.removed = true;
+    this.workers.delete(worker.id);
+    this.#hashes.delete(worker.hash);
+  }
+
+  /** Brings the pools of these models up to date with what the workers serve. */
+  #refill(models: Iterable<string>): void {
+    for (const model of new Set(models)) {
+      const workers = [...this.workers.values()].filter((worker) => worker.models.includes(model));
+      if (workers.length === 0) {
+        this.pools.get(model)?.setWorkers([]);
+        this.pools.delete(model);
+      } else this.#poolOf(model).setWorkers(workers);
+    }
+  }
+
+  #poolOf(model: string): Pool {
+    const existing = this.pools.get(model);
+    if (existing) return existing;
+    // Each pool has an instance of its own, and each instance reserves some 10 GB of address space.
+    if (this.pools.size >= MAX_MODELS) throw new RangeError(`at most ${MAX_MODELS} models can be served`);
+    const pool = new Pool(model, this.#scopeOf(model), this.#contenders);
+    this.pools.set(model, pool);
+    return pool;
+  }
+}
