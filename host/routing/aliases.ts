@@ -5,11 +5,12 @@ import { Chains, NONE } from "./chains.js";
 /** Names that one binding keeps: the latest ones. */
 const MOST_PER_BINDING = 16;
 
-// A record's words: the hash of the name, the binding, and its list of names, newest first.
+// A record's words: the hash of the name, the binding, its list of names, newest first, and the index's link.
 const STRIDE = 8;
 const BINDING = 4;
 const NEWER = 5;
 const OLDER = 6;
+const LINK = 7;
 
 /** At most as many names as there can be bindings; beyond that the oldest give way. */
 export class AliasTable {
@@ -28,7 +29,9 @@ export class AliasTable {
   constructor(capacity: number) {
     this.#capacity = capacity;
     this.#records = new Int32Array((capacity + 1) * STRIDE);
-    this.#byHash = new Chains(this.#records, STRIDE, 0, capacity);
+    const words = this.#records;
+    const link = { words, stride: STRIDE, word: LINK };
+    this.#byHash = new Chains({ words, stride: STRIDE, word: 0 }, link, capacity);
     this.#newest = new Int32Array(capacity + 1);
   }
 

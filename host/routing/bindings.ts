@@ -38,7 +38,7 @@ export interface BindingView {
   readonly ending: boolean;
 }
 
-// A record's words. The first four are the hash under which it is found.
+// A record's words: what every request touches, one line of the cache. The first four are the hash under which it is found.
 const STRIDE = 16;
 /** The session hash of the ABI, low word first: the public name. */
 const ID_LOW = 4;
@@ -46,17 +46,33 @@ const ID_HIGH = 5;
 const WORKER = 6;
 /** Changes with the worker, so that a lease can tell whether its view is still current. */
 const VERSION = 7;
-/** The idle list; OLDER also links free records. */
-const OLDER = 8;
-const NEWER = 9;
-/** Monotonic milliseconds of the last commit or release that was current, as a double: index USED_AT / 2. */
-const USED_AT = 10;
-const FLAGS = 12;
-const TURNS = 13;
-/** Moves in the low half, the number of the reason in the high one. */
-const MOVES_AND_WHY = 14;
+/** Monotonic milliseconds of the last release that was current, as a double: index USED_AT / 2. */
+const USED_AT = 8;
+const FLAGS = 10;
+const TURNS = 11;
+/** The next record of the same bucket. */
+const LINK = 12;
+/** Where in `#leases` its leases stand, 0 for none. */
+const LEASES = 13;
+
+// The idle list stands apart, packed: a request that goes to its end touches records that are nowhere near its own.
+const IDLE_STRIDE = 2;
+/** Also links free records. */
+const OLDER = 0;
+const NEWER = 1;
+
+// A record's other words.
+const MORE = 8;
+/** The next record of the same bucket, by public name. */
+const ID_LINK = 0;
+/** The list of its worker's bindings; the first one stands in the worker. */
+const BEFORE = 1;
+const AFTER = 2;
 /** Monotonic seconds. */
-const MADE_AT = 15;
+const MADE_AT = 3;
+const MOVES = 4;
+/** Number of a reason. */
+const WHY = 5;
 
 // Flags.
 const IN_USE = 1;
@@ -67,7 +83,7 @@ const OF_GROUP = 8;
 /** In the idle list: it stands and has no lease. */
 const IDLE = 16;
 
-const MOST_MOVES = 0xffff;
+/** Reasons that are told apart: more than any policy has. */
 const MOST_REASONS = 0xffff;
 /** Stale bindings that one request clears away at the most: more than it can make, so that the work is never put off for long. */
 const STEPS = 8;
@@ -86,15 +102,15 @@ export class BindingTable {
   readonly #maxBindings: number;
   readonly #evicts: boolean;
   readonly #words: Int32Array;
+  readonly #more: Int32Array;
+  readonly #idle: Int32Array;
   readonly #times: Float64Array;
   readonly #byHash: Chains;
   readonly #byId: Chains;
   readonly #aliases: AliasTable;
-  /** Leases in flight by binding: a doubly linked list through the leases, newest first. */
+  /** The leases in flight of each binding that has any: a doubly linked list through the leases, newest first. */
   readonly #leases: (Lease | null)[] = [null];
-  /** The bindings of each worker, through `#before` and `#after`; the first stands in the worker. */
-  readonly #before: Int32Array;
-  readonly #after: Int32Array;
+  readonly #freeLeases: number[] = [];
   /** Workers by number, those included that were removed and still have bindings to clear away. */
   readonly #workers: (Worker | null)[] = [null];
   readonly #freeNumbers: number[] = [];
@@ -111,12 +127,14 @@ export class BindingTable {
     this.#maxBindings = maxBindings;
     this.#evicts = whenFull === "evict-idle";
     this.#words = new Int32Array((maxBindings + 1) * STRIDE);
+    this.#more = new Int32Array((maxBindings + 1) * MORE);
+    this.#idle = new Int32Array((maxBindings + 1) * IDLE_STRIDE);
     this.#times = new Float64Array(this.#words.buffer);
-    this.#byHash = new Chains(this.#words, STRIDE, 0, maxBindings);
-    this.#byId = new Chains(this.#words, STRIDE, ID_LOW, maxBindings);
+    const field = (word: number) => ({ words: this.#words, stride: STRIDE, word });
+    const idLink = { words: this.#more, stride: MORE, word: ID_LINK };
+    this.#byHash = new Chains(field(0), field(LINK), maxBindings);
+    this.#byId = new Chains(field(ID_LOW), idLink, maxBindings);
     this.#aliases = new AliasTable(maxBindings);
-    this.#before = new Int32Array(maxBindings + 1);
-    this.#after = new Int32Array(maxBindings + 1);
   }
 
   /** Bindings held, tentative ones included. */
@@ -167,7 +185,8 @@ export class BindingTable {
     words[at + ID_LOW] = idLow;
     words[at + ID_HIGH] = idHigh;
     words[at + FLAGS] = kind === GROUP ? IN_USE | OF_GROUP : IN_USE;
-    words[at + MADE_AT] = Math.floor(now / 1_000);
+    this.#more.fill(0, binding * MORE, (binding + 1) * MORE);
+    this.#more[binding * MORE + MADE_AT] = Math.floor(now / 1_000);
     this.#size++;
     this.#byHash.add(binding);
     this.#byId.add(binding);
@@ -211,24 +230,41 @@ export class BindingTable {
 
   /** Counts a lease on a binding; it cannot expire until the lease ends. */
   hold(binding: number, lease: Lease): void {
-    const first = this.#leases[binding]!;
-    if (!first) this.#unlinkIdle(binding);
+    const at = binding * STRIDE + LEASES;
+    const place = this.#words[at]!;
+    if (place === NONE) {
+      this.#unlinkIdle(binding);
+      const free = this.#freeLeases.pop() ?? this.#leases.length;
+      this.#words[at] = free;
+      this.#leases[free] = lease;
+      return;
+    }
+    const first = this.#leases[place]!;
     lease.next = first;
-    if (first) first.previous = lease;
-    this.#leases[binding] = lease;
+    first.previous = lease;
+    this.#leases[place] = lease;
   }
 
   /** Ends a lease's hold. `current` leases, whose view of the binding still holds, restart the idle time. */
   drop(binding: number, lease: Lease, now: number, current: boolean): void {
-    if (lease.next) lease.next.previous = lease.previous;
-    if (lease.previous) lease.previous.next = lease.next;
-    else this.#leases[binding] = lease.next;
+    const { next, previous } = lease;
+    if (current) this.#times[(binding * STRIDE + USED_AT) >> 1] = now;
     lease.next = null;
     lease.previous = null;
-    if (current) this.#times[(binding * STRIDE + USED_AT) >> 1] = now;
-    if (this.#leases[binding]) return;
-    const flags = this.#words[binding * STRIDE + FLAGS]!;
-    if ((flags & (BOUND | ENDING)) === BOUND) this.#linkIdle(binding);
+    if (next) next.previous = previous;
+    if (previous) previous.next = next;
+    else if (next) this.#leases[this.#words[binding * STRIDE + LEASES]!] = next;
+    else this.#letGo(binding);
+  }
+
+  /** The last lease of a binding has ended. */
+  #letGo(binding: number): void {
+    const at = binding * STRIDE;
+    const place = this.#words[at + LEASES]!;
+    this.#leases[place] = null;
+    this.#freeLeases.push(place);
+    this.#words[at + LEASES] = NONE;
+    if ((this.#words[at + FLAGS]! & (BOUND | ENDING)) === BOUND) this.#linkIdle(binding);
     else this.#remove(binding);
   }
 
@@ -237,22 +273,23 @@ export class BindingTable {
     this.#point(binding, worker);
   }
 
-  /** Makes a binding stand, at a worker that accepted a request of it for `reason`. */
-  accept(binding: number, worker: Worker, reason: string, now: number): void {
+  /**
+   * Makes a binding stand, at a worker that accepted a request of it for `reason`. Its idle time begins when the lease of
+   * that request ends: what was accepted last is always current then.
+   */
+  accept(binding: number, worker: Worker, reason: string): void {
     const at = binding * STRIDE;
     const words = this.#words;
     const wasBound = this.isBound(binding);
     const moves = this.workerOf(binding) !== worker;
     if (moves) this.#point(binding, worker);
     if (!wasBound || moves) {
-      if (wasBound || words[at + TURNS] !== 0) this.#countMove(at);
+      if (wasBound || words[at + TURNS] !== 0) this.#more[binding * MORE + MOVES]!++;
       words[at + FLAGS]! |= BOUND;
-      words[at + MOVES_AND_WHY] =
-        (words[at + MOVES_AND_WHY]! & MOST_MOVES) | (this.#reasonNumber(reason) << 16);
+      this.#more[binding * MORE + WHY] = this.#reasonNumber(reason);
       worker.addSessions(1);
     }
     words[at + TURNS]!++;
-    this.#times[(at + USED_AT) >> 1] = now;
   }
 
   /** Takes a binding off its worker: the next request is placed anew. Only for one that has leases. */
@@ -263,7 +300,7 @@ export class BindingTable {
 
   /** Has a binding go when its last lease ends. */
   end(binding: number): void {
-    if (this.#leases[binding]) this.#words[binding * STRIDE + FLAGS]! |= ENDING;
+    if (this.#isHeld(binding)) this.#words[binding * STRIDE + FLAGS]! |= ENDING;
     else this.#remove(binding);
   }
 
@@ -292,18 +329,19 @@ export class BindingTable {
   view(binding: number, now: number): BindingView {
     const at = binding * STRIDE;
     const words = this.#words;
+    const more = binding * MORE;
     let leases = 0;
     for (let lease = this.#firstLease(binding); lease; lease = lease.next) leases++;
     return {
       id: sessionId(words[at + ID_LOW]!, words[at + ID_HIGH]!),
       kind: this.isGroup(binding) ? "parent-group" : "session",
       worker: this.workerOf(binding)!.id,
-      age_s: Math.max(0, Math.floor(now / 1_000) - words[at + MADE_AT]!),
+      age_s: Math.max(0, Math.floor(now / 1_000) - this.#more[more + MADE_AT]!),
       idle_ms: leases > 0 ? 0 : Math.round(now - this.#usedAt(binding)),
       leases,
       turns: words[at + TURNS]!,
-      moves: words[at + MOVES_AND_WHY]! & MOST_MOVES,
-      why: this.#reasons[words[at + MOVES_AND_WHY]! >>> 16]!,
+      moves: this.#more[more + MOVES]!,
+      why: this.#reasons[this.#more[more + WHY]!]!,
       ending: (words[at + FLAGS]! & ENDING) !== 0,
     };
   }
@@ -337,11 +375,15 @@ export class BindingTable {
   }
 
   #firstLease(binding: number): Lease | null {
-    return this.#leases[binding]!;
+    return this.#leases[this.#words[binding * STRIDE + LEASES]!]!;
+  }
+
+  #isHeld(binding: number): boolean {
+    return this.#words[binding * STRIDE + LEASES] !== NONE;
   }
 
   #isExpired(binding: number, now: number): boolean {
-    return !this.#leases[binding] && this.#usedAt(binding) + this.#ttlMs <= now;
+    return !this.#isHeld(binding) && this.#usedAt(binding) + this.#ttlMs <= now;
   }
 
   #usedAt(binding: number): number {
@@ -373,7 +415,7 @@ export class BindingTable {
 
   #hasIdle(worker: Worker): boolean {
     let binding = worker.firstBinding;
-    while (binding !== NONE && this.#leases[binding]) binding = this.#after[binding]!;
+    while (binding !== NONE && this.#isHeld(binding)) binding = this.#more[binding * MORE + AFTER]!;
     return binding !== NONE;
   }
 
@@ -402,21 +444,19 @@ export class BindingTable {
       this.#gone.pop();
       this.#workers[worker.number] = null;
       this.#freeNumbers.push(worker.number);
-    } else if (this.#leases[binding]) this.vacate(binding);
+    } else if (this.#isHeld(binding)) this.vacate(binding);
     else this.#remove(binding);
     return true;
   }
 
-  /** A record that is free, its leases null. */
+  /** A record that is free. */
   #take(): number {
     const binding = this.#free;
     if (binding !== NONE) {
-      this.#free = this.#words[binding * STRIDE + OLDER]!;
+      this.#free = this.#idle[binding * IDLE_STRIDE + OLDER]!;
       return binding;
     }
-    this.#used++;
-    this.#leases[this.#used] = null;
-    return this.#used;
+    return ++this.#used;
   }
 
   /** Forgets a binding that has no leases. */
@@ -428,7 +468,7 @@ export class BindingTable {
     this.#byHash.remove(binding);
     this.#byId.remove(binding);
     this.#words[at + FLAGS] = 0;
-    this.#words[at + OLDER] = this.#free;
+    this.#idle[binding * IDLE_STRIDE + OLDER] = this.#free;
     this.#free = binding;
     this.#size--;
   }
@@ -439,9 +479,9 @@ export class BindingTable {
     const first = worker.firstBinding;
     this.#words[at + VERSION]!++;
     this.#words[at + WORKER] = worker.number;
-    this.#before[binding] = NONE;
-    this.#after[binding] = first;
-    if (first !== NONE) this.#before[first] = binding;
+    this.#more[binding * MORE + BEFORE] = NONE;
+    this.#more[binding * MORE + AFTER] = first;
+    if (first !== NONE) this.#more[first * MORE + BEFORE] = binding;
     worker.firstBinding = binding;
   }
 
@@ -450,18 +490,15 @@ export class BindingTable {
     const at = binding * STRIDE;
     const worker = this.#workers[this.#words[at + WORKER]!]!;
     if (!worker) return;
-    const before = this.#before[binding]!;
-    const after = this.#after[binding]!;
+    const more = this.#more;
+    const before = more[binding * MORE + BEFORE]!;
+    const after = more[binding * MORE + AFTER]!;
     if (before === NONE) worker.firstBinding = after;
-    else this.#after[before] = after;
-    if (after !== NONE) this.#before[after] = before;
+    else more[before * MORE + AFTER] = after;
+    if (after !== NONE) more[after * MORE + BEFORE] = before;
     if (this.isBound(binding)) worker.addSessions(-1);
     this.#words[at + WORKER] = NONE;
     this.#words[at + FLAGS]! &= ~BOUND;
-  }
-
-  #countMove(at: number): void {
-    if ((this.#words[at + MOVES_AND_WHY]! & MOST_MOVES) < MOST_MOVES) this.#words[at + MOVES_AND_WHY]!++;
   }
 
   #reasonNumber(reason: string): number {
@@ -476,32 +513,33 @@ export class BindingTable {
    * Where its place is not near either end it stands behind it, and is cleared away late, though none to whoever looks for it.
    */
   #linkIdle(binding: number): void {
-    const words = this.#words;
+    const idle = this.#idle;
     const used = this.#usedAt(binding);
     let older = this.#newest;
     if (this.#oldest !== NONE && used < this.#usedAt(this.#oldest)) older = NONE;
     for (let step = 0; step < NEAR && older !== NONE && this.#usedAt(older) > used; step++)
-      older = words[older * STRIDE + OLDER]!;
-    const newer = older === NONE ? this.#oldest : words[older * STRIDE + NEWER]!;
-    words[binding * STRIDE + FLAGS]! |= IDLE;
-    words[binding * STRIDE + OLDER] = older;
-    words[binding * STRIDE + NEWER] = newer;
+      older = idle[older * IDLE_STRIDE + OLDER]!;
+    const newer = older === NONE ? this.#oldest : idle[older * IDLE_STRIDE + NEWER]!;
+    this.#words[binding * STRIDE + FLAGS]! |= IDLE;
+    idle[binding * IDLE_STRIDE + OLDER] = older;
+    idle[binding * IDLE_STRIDE + NEWER] = newer;
     if (older === NONE) this.#oldest = binding;
-    else words[older * STRIDE + NEWER] = binding;
+    else idle[older * IDLE_STRIDE + NEWER] = binding;
     if (newer === NONE) this.#newest = binding;
-    else words[newer * STRIDE + OLDER] = binding;
+    else idle[newer * IDLE_STRIDE + OLDER] = binding;
   }
 
   /** Takes a binding out of the idle list, if it is in there. */
   #unlinkIdle(binding: number): void {
-    const words = this.#words;
-    if ((words[binding * STRIDE + FLAGS]! & IDLE) === 0) return;
-    words[binding * STRIDE + FLAGS]! &= ~IDLE;
-    const older = words[binding * STRIDE + OLDER]!;
-    const newer = words[binding * STRIDE + NEWER]!;
+    const flags = this.#words[binding * STRIDE + FLAGS]!;
+    if ((flags & IDLE) === 0) return;
+    this.#words[binding * STRIDE + FLAGS] = flags & ~IDLE;
+    const idle = this.#idle;
+    const older = idle[binding * IDLE_STRIDE + OLDER]!;
+    const newer = idle[binding * IDLE_STRIDE + NEWER]!;
     if (older === NONE) this.#oldest = newer;
-    else words[older * STRIDE + NEWER] = newer;
+    else idle[older * IDLE_STRIDE + NEWER] = newer;
     if (newer === NONE) this.#newest = older;
-    else words[newer * STRIDE + OLDER] = older;
+    else idle[newer * IDLE_STRIDE + OLDER] = older;
   }
 }

@@ -58,7 +58,7 @@ const CHOICES = {
   firstPlacement: ["policy", "parent"],
 } as const;
 
-const AFFINITIES: readonly unknown[] = [undefined, "off", "session", "parent-group"];
+const AFFINITIES: readonly unknown[] = ["off", "session", "parent-group"];
 
 /** Throws a RangeError for options of a router out of range. */
 export function checkOptions({ session = {}, seed }: RouterOptions): void {
@@ -145,14 +145,15 @@ export function checkRequest({ key, parent, tenant = "", affinity }: AcquireRequ
       "malformed",
       `a tenant is a string of at most ${MAX_TENANT_LENGTH} characters without NUL`,
     );
-  if (!AFFINITIES.includes(affinity))
+  if (affinity !== undefined && !AFFINITIES.includes(affinity))
     throw new RangeError(`affinity must be off, session or parent-group, found ${JSON.stringify(affinity)}`);
 }
 
 function checkKey(what: string, key: string): void {
   if (typeof key !== "string" || key === "")
     throw new SessionKeyError("malformed", `a ${what} is a string that is not empty`);
-  const bytes = Buffer.byteLength(key);
+  // No character of UTF-16 has more than three bytes: short keys, nearly all, need no counting.
+  const bytes = key.length * 3 <= MAX_KEY_LENGTH ? key.length : Buffer.byteLength(key);
   if (bytes > MAX_KEY_LENGTH)
     throw new SessionKeyError("too_long", `a ${what} has 1 to ${MAX_KEY_LENGTH} bytes, found ${bytes}`);
   if (key.includes("\0")) throw new SessionKeyError("malformed", `a ${what} has no NUL character`);

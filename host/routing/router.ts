@@ -260,7 +260,7 @@ export class Router {
       this.#lost++;
       return;
     }
-    bindings.accept(binding, worker, lease.reason, this.#now());
+    bindings.accept(binding, worker, lease.reason);
     lease.version = bindings.version(binding);
   }
 
@@ -528,7 +528,7 @@ export class Router {
     lease.binding = this.#bindings.add(hash, hash[0]!, hash[1]!, SESSION, now);
     if (lease.binding === NONE) return;
     this.#bindings.hold(lease.binding, lease);
-    this.#bindings.accept(lease.binding, lease.worker, lease.reason, now);
+    this.#bindings.accept(lease.binding, lease.worker, lease.reason);
     lease.version = this.#bindings.version(lease.binding);
   }
 

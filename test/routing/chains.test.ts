@@ -24,7 +24,12 @@ test("finds every record that is in, and no other, whatever their hashes and the
     fc.property(shape, fc.nat(100), steps, ({ count, stride }, anyWord, happenings) => {
       const word = anyWord % stride;
       const records = new Int32Array((count + 1) * stride);
-      const chains = new Chains(records, stride, word, count);
+      const links = new Int32Array(count + 1);
+      const chains = new Chains(
+        { words: records, stride, word },
+        { words: links, stride: 1, word: 0 },
+        count,
+      );
       const inside = new Map<number, number>();
       for (const step of happenings) {
         const record = 1 + (step.at % count);
@@ -50,7 +55,11 @@ test("finds every record that is in, and no other, whatever their hashes and the
 test("keeps hashes that differ in their lowest bits out of each other's way", () => {
   const count = 64;
   const records = Int32Array.from({ length: count + 1 }, (_, record) => record - 1);
-  const chains = new Chains(records, 1, 0, count);
+  const chains = new Chains(
+    { words: records, stride: 1, word: 0 },
+    { words: new Int32Array(count + 1), stride: 1, word: 0 },
+    count,
+  );
   for (let record = 1; record <= count; record++) chains.add(record);
   for (let record = 1; record <= count; record++) expect(walk(chains, record - 1, count)).toEqual([record]);
 });
