@@ -42,6 +42,10 @@ describe("bench", () => {
     expect(firstCells(lines, "Decisions of 64 workers")).toEqual(["20"]);
   });
 
+  it("prints the cost of bindings", { timeout: 60_000 }, async () => {
+    expect(firstCells(await quickRun("bindings"), "Bindings:")).toEqual(["1000"]);
+  });
+
   it("prints the cost of requests and streams", { timeout: 120_000 }, async () => {
     const lines = await quickRun("gateway");
     expect(firstCells(lines, "Gateway: requests")).toEqual(["1 KB", "8 KB", "60 KB", "8 KB, no gateway"]);
@@ -49,7 +53,9 @@ describe("bench", () => {
   });
 
   it("refuses a part that it does not have", { timeout: 60_000 }, async () => {
-    await expect(quickRun("decisions")).rejects.toThrow(/no part "decisions", known are decision, gateway/);
+    await expect(quickRun("decisions")).rejects.toThrow(
+      /no part "decisions", known are decision, bindings, gateway/,
+    );
   });
 });
 

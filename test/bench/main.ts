@@ -1,17 +1,19 @@
-// `npm run bench [decision|gateway]`: prints tables of what a decision and a request cost on this machine.
+// `npm run bench [decision|bindings|gateway]`: prints tables of what a decision, a session and a request cost on this machine.
 // `--quick` runs everything for a moment, to show that it runs.
 
 import { Command } from "commander";
+import { benchBindings } from "./bindings.js";
 import { benchDecision } from "./decision.js";
 import { benchGateway } from "./gateway.js";
 
 const PARTS: Readonly<Record<string, (quick: boolean) => Promise<void>>> = {
   decision: benchDecision,
+  bindings: benchBindings,
   gateway: benchGateway,
 };
 
 const command = new Command("bench")
-  .argument("[part]", `one of ${Object.keys(PARTS).join(", ")}; both unless named`)
+  .argument("[part]", `one of ${Object.keys(PARTS).join(", ")}; all unless named`)
   .option("--quick", "a moment of everything, for tests: the figures mean nothing", false)
   .action(async (part: string | undefined, { quick }: { quick: boolean }) => {
     if (part !== undefined && !(part in PARTS)) {
