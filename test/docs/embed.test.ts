@@ -10,9 +10,9 @@ import { pack, STRANGER } from "../fixtures/packed.js";
 import { blocksOf, ROOT } from "./blocks.js";
 
 const run = promisify(execFile);
-const [program, changes] = blocksOf("docs/embed.md")
+const [program, changes, retry] = blocksOf("docs/embed.md")
   .filter(({ language }) => language === "js")
-  .map(({ text }) => text) as [string, string];
+  .map(({ text }) => text) as [string, string, string];
 const MINUTES = 60_000;
 
 let folder: string;
@@ -55,13 +55,19 @@ describe("the packed package in an empty folder", () => {
 
   it("is typed", async () => {
     const calls = blocksOf("docs/embed.md").find(({ language }) => language === "ts")!.text;
-    const source = `import { createRouter, loadPolicy, type Lease, type Router } from "hawser";
+    const source = `import { createRouter, loadPolicy, type BindingView, type Explanation, type Lease, type Router } from "hawser";
 const router: Router = createRouter({ policy: loadPolicy("sticky"), workers: [{ id: "a" }] });
 const key = "k", model = "", tenant = "";
 ${calls}
 const held: Lease = lease;
 {
 ${changes}
+}
+{
+${retry}
+const explained: Explanation = router.explain({ key: "s" });
+const bound: BindingView | undefined = router.session(second.session!);
+console.log(first.worker === second.worker, explained.decision, bound?.why, router.query({ key: "s" })?.id);
 }
 // @ts-expect-error: a key is a string
 router.acquire({ key: 7 });
