@@ -3,7 +3,6 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { onTestFinished } from "vitest";
 import { stringify } from "yaml";
@@ -15,6 +14,8 @@ export const MAIN = fileURLToPath(new URL("../../build/host/cli/main.js", import
 export interface Running {
   readonly url: string;
   readonly child: ChildProcess;
+  /** Resolves to where its admin listener is. */
+  admin(): Promise<string>;
 }
 
 /** Starts a command that says on stdout where it listens; it is stopped when the test ends. */
@@ -24,15 +25,23 @@ export async function start(args: readonly string[], cwd?: string): Promise<Runn
     ...(cwd && { cwd }),
   });
   onTestFinished(() => void child.kill("SIGKILL"));
+  let printed = "";
   let errors = "";
+  child.stdout.on("data", (chunk) => {
+    printed += chunk;
+  });
   child.stderr.on("data", (chunk) => {
     errors += chunk;
   });
-  for await (const line of createInterface({ input: child.stdout })) {
-    const url = /http:\/\/[^\s(]+/.exec(line)?.[0];
-    if (url) return { url, child };
-  }
-  throw new Error(`${args.join(" ")} ended: ${errors}`);
+  const find = async (pattern: RegExp): Promise<string> => {
+    const found = () => pattern.exec(printed)?.[1];
+    await until(async () => found() !== undefined || child.exitCode !== null);
+    const url = found();
+    if (url === undefined) throw new Error(`${args.join(" ")} ended: ${errors}`);
+    return url;
+  };
+  const url = await find(/listening on (http:\/\/[^\s(]+)/);
+  return { url, child, admin: () => find(/^admin on (http:\S+)/m) };
 }
 
 /** Starts a simulated worker. */
