@@ -55,6 +55,8 @@ export class Exchange implements AttemptListener {
   #attempt: Attempt | null = null;
   /** Whether a session that was kept on its worker was chosen another one. */
   #reselected = false;
+  /** Whether the worker failed the request, or had no room for it. */
+  #failed = false;
   /** The head for the client, until it is sent. */
   #head: { status: number; message: string | undefined; headers: string[] } | null = null;
   #buffer = ANSWER_BUFFER;
@@ -127,6 +129,7 @@ export class Exchange implements AttemptListener {
       lease.commit();
       this.#expectId(headers);
     }
+    this.#failed = status >= 500 || status === 429;
     const passed = responseHeaders(raw);
     passed.push("x-hawser-worker", lease.worker.id);
     passed.push("x-hawser-policy", lease.policy);
@@ -158,6 +161,7 @@ export class Exchange implements AttemptListener {
   onFailure({ lease }: Attempt, error: Error): void {
     const isAnswered = this.#head !== null || this.#response.headersSent;
     if (!isAnswered && this.#reselect(error.message)) return;
+    this.#failed = true;
     this.#context.onWorkerFailure(lease, error.message);
     if (!this.#response.headersSent) {
       const message = `worker "${lease.worker.id}" could not be reached or broke off before it answered`;
@@ -187,7 +191,7 @@ export class Exchange implements AttemptListener {
     this.#reselected = true;
     onWorkerFailure(failed.lease, reason);
     failed.abandon("another worker was chosen");
-    failed.lease.release();
+    failed.lease.release("failed");
     this.#dispatch(lease);
     return true;
   }
@@ -228,7 +232,7 @@ export class Exchange implements AttemptListener {
     if (this.#over) return;
     this.#over = true;
     this.#request.socket.off("close", this.#onClientGone);
-    this.#attempt?.lease.release();
+    this.#attempt?.lease.release(this.#failed ? "failed" : "ended");
     if (reason !== undefined) this.#attempt?.abandon(reason);
   }
 }

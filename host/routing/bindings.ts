@@ -228,6 +228,13 @@ export class BindingTable {
     return count;
   }
 
+  /** Whether another lease of a binding is on the same worker. */
+  hasOther(binding: number, lease: Lease): boolean {
+    let other = this.#firstLease(binding);
+    while (other && (other === lease || other.worker !== lease.worker)) other = other.next;
+    return other !== null;
+  }
+
   /** Counts a lease on a binding; it cannot expire until the lease ends. */
   hold(binding: number, lease: Lease): void {
     const at = binding * STRIDE + LEASES;

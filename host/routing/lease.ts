@@ -22,8 +22,6 @@ export class Lease {
   /** The number of the binding it holds. */
   binding = NONE;
   version = 0;
-  /** Whether a tentative binding is this lease's choice. */
-  chose = false;
   next: Lease | null = null;
   previous: Lease | null = null;
   readonly #router: Router;
@@ -77,11 +75,14 @@ export class Lease {
     if (!this.#released) this.#router.invalidate(this);
   }
 
-  /** Ends the request, whatever became of it. Only the first call counts; answers whether this was it. */
-  release(): boolean {
+  /**
+   * Ends the request, whatever became of it: `failed` where that was the worker's fault, so that requests to come do not
+   * join it there. Only the first call counts; answers whether this was it.
+   */
+  release(outcome: "ended" | "failed" = "ended"): boolean {
     if (this.#released) return false;
     this.#released = true;
-    this.#router.end(this);
+    this.#router.end(this, outcome === "failed");
     return true;
   }
 }

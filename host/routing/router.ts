@@ -281,14 +281,15 @@ export class Router {
   }
 
   /** Takes a lease's request off its worker and its binding. For `Lease.release`. */
-  end(lease: Lease): void {
-    lease.worker.addRequests(-1);
-    const { binding } = lease;
+  end(lease: Lease, isFailed: boolean): void {
+    const { worker, binding } = lease;
+    worker.addRequests(-1);
     if (binding === NONE) return;
     const bindings = this.#bindings;
     const isCurrent = lease.version === bindings.version(binding);
-    // A tentative choice that came to nothing: the next request chooses anew.
-    if (lease.chose && isCurrent && !bindings.isBound(binding)) bindings.vacate(binding);
+    // A tentative choice lives as long as some request of it is with the worker, and the worker fails none.
+    const isTentative = !bindings.isBound(binding) && bindings.workerOf(binding) === worker;
+    if (isTentative && (isFailed || !bindings.hasOther(binding, lease))) bindings.vacate(binding);
     bindings.drop(binding, lease, this.#now(), isCurrent);
   }
 
@@ -511,10 +512,7 @@ export class Router {
     lease.binding = binding;
     bindings.hold(binding, lease);
     if (prospect.hard && prospect.bound && !prospect.boundEligible) bindings.vacate(binding);
-    if (!bindings.workerOf(binding)) {
-      bindings.propose(binding, lease.worker);
-      lease.chose = true;
-    }
+    if (!bindings.workerOf(binding)) bindings.propose(binding, lease.worker);
     lease.version = bindings.version(binding);
     if (isFinal && !bindings.isGroup(binding)) bindings.end(binding);
   }

@@ -340,6 +340,27 @@ describe("mode hard", () => {
 });
 
 describe("parallel first requests", () => {
+  it("go elsewhere once the worker has turned one of them away, though others still wait for it", async () => {
+    const waiting: ServerResponse[] = [];
+    const workers = await Promise.all(
+      [0, 1].map(() => upstream((_request, response) => void waiting.push(response))),
+    );
+    const running = await gateway({ urls: workers.map(({ url }) => url) });
+    const ask1 = turn(running, { "x-session-id": "s" });
+    await until(() => waiting.length === 1);
+    const ask2 = turn(running, { "x-session-id": "s" });
+    await until(() => waiting.length === 2);
+    waiting[0]!.writeHead(503).end();
+    expect(await ask1).toMatch(/^503/);
+    const ask3 = turn(running, { "x-session-id": "s" });
+    await until(() => waiting.length === 3);
+    for (const response of waiting.slice(1)) response.end("{}");
+    const [second, third] = [await ask2, await ask3];
+    expect(second).toMatch(/keep$/);
+    expect(third).toMatch(/place$/);
+    expect(third[1]).not.toBe(second[1]);
+  });
+
   it.each([false, true])(
     "fifty of one key land on one worker, though half of them are cancelled; streaming: %s (B17, B18, B19)",
     async (stream) => {

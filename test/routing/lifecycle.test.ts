@@ -80,15 +80,19 @@ describe("lifecycle vectors", () => {
     expect(self.binding("s")).toMatchObject({ worker: second.worker.id, leases: 1, turns: 1 });
   });
 
-  it("the next request chooses anew where the first is dropped and no joiner is accepted yet (vector 5)", () => {
-    const self = fixture({ session });
-    const first = self.router.acquire({ key: "s" });
-    const joiner = self.router.acquire({ key: "s" });
-    first.release();
-    self.worker("w0").addRequests(5);
-    expect(self.router.acquire({ key: "s" })).toMatchObject({ worker: { id: "w1" }, reason: "place" });
-    expect(joiner.worker.id).toBe("w0");
-  });
+  it.each(["ended", "failed"] as const)(
+    "the joiner takes over where the first is dropped, unless the worker failed it (vector 5): %s",
+    (outcome) => {
+      const self = fixture({ session });
+      const first = self.router.acquire({ key: "s" });
+      const joiner = self.router.acquire({ key: "s" });
+      first.release(outcome);
+      self.worker("w0").addRequests(5);
+      const [worker, reason] = outcome === "ended" ? ["w0", "keep"] : ["w1", "place"];
+      expect(self.router.acquire({ key: "s" })).toMatchObject({ worker: { id: worker }, reason });
+      expect(joiner.worker.id).toBe("w0");
+    },
+  );
 
   it("hard: an accepted request leaves the binding where it is (vector 7)", () => {
     const self = fixture({ policy: "least-loaded", session: { ...session, mode: "hard" } });

@@ -291,9 +291,9 @@ function giveName(pair: Pair, { lease, hold }: Live, name: string): void {
   pair.checkIds();
 }
 
-function finish(pair: Pair, ending: Live): void {
-  expect(ending.lease.release()).toBe(true);
-  pair.reference.release(ending.hold);
+function finish(pair: Pair, ending: Live, isFailed = false): void {
+  expect(isFailed ? ending.lease.release("failed") : ending.lease.release()).toBe(true);
+  pair.reference.release(ending.hold, isFailed);
   pair.live.splice(pair.live.indexOf(ending), 1);
   pair.ended.push(ending.lease);
 }
@@ -311,7 +311,8 @@ function withLive(name: string, act: (pair: Pair, live: Live) => void): fc.Arbit
 }
 
 const commit = withLive("commit", accept);
-const release = withLive("release", finish);
+const release = withLive("release", (pair, live) => finish(pair, live));
+const fail = withLive("fail", (pair, live) => finish(pair, live, true));
 const invalidate = withLive("invalidate", ({ reference }, { lease, hold }) => {
   lease.invalidate();
   reference.invalidate(hold);
@@ -393,7 +394,7 @@ const look = fc.constant(new Step("look()", (pair) => pair.checkStatus()));
 /** What may happen, each as often as it stands here. */
 const happenings: fc.Arbitrary<Step>[] = [
   ...[acquire, acquire, acquire, acquire, acquire, acquire, acquire, acquire],
-  ...[commit, commit, commit, release, release, release, alias, alias, invalidate, again],
+  ...[commit, commit, commit, release, release, release, fail, alias, alias, invalidate, again],
   ...[remove, add, add, health, health, time, time, end, look],
 ];
 

@@ -33,8 +33,6 @@ export interface Hold {
   readonly hasKey: boolean;
   session: Session | null;
   view: number;
-  /** Whether the session was put on its worker, tentatively, by this request. */
-  readonly chose: boolean;
   isCommitted: boolean;
 }
 
@@ -154,8 +152,7 @@ export class Reference {
     const session = opens === null ? outlook.session : this.#open(opens, isGroup);
     // A hard session whose worker cannot be had is placed as if it were new.
     if (session?.worker && isHard && !found) this.#takeOff(session);
-    const chose = session !== null && session.worker === null;
-    if (chose) this.#putOn(session, worker);
+    if (session?.worker === null) this.#putOn(session, worker);
     const hold: Hold = {
       worker,
       tenant: request.tenant ?? "",
@@ -164,7 +161,6 @@ export class Reference {
       hasKey: request.key !== undefined,
       session,
       view: session?.view ?? 0,
-      chose,
       isCommitted: false,
     };
     session?.leases.add(hold);
@@ -209,15 +205,15 @@ export class Reference {
     if (session?.worker === worker && session.view === view) this.#takeOff(session);
   }
 
-  release(hold: Hold): void {
-    const { session } = hold;
+  release(hold: Hold, isFailed: boolean): void {
+    const { session, worker } = hold;
     this.holds.splice(this.holds.indexOf(hold), 1);
     if (!session) return;
     session.leases.delete(hold);
-    if (session.view === hold.view) {
-      session.usedAt = this.now;
-      if (hold.chose && !session.isBound) this.#takeOff(session);
-    }
+    if (session.view === hold.view) session.usedAt = this.now;
+    // A choice that nobody has confirmed stands while a request of it is there, and none was failed.
+    const isAlone = [...session.leases].every((other) => other.worker !== worker);
+    if (session.worker === worker && !session.isBound && (isFailed || isAlone)) this.#takeOff(session);
     if (session.leases.size > 0) return;
     if (session.isBound && !session.isEnding) {
       this.sessions = [...this.sessions.filter((other) => other !== session), session];

@@ -148,11 +148,23 @@ describe("bindings", () => {
     expect(router.acquire({ key: "s" })).toMatchObject({ worker: stays!.worker, reason: "keep" });
   });
 
-  it("chooses anew after the request that chose ended uncommitted, and the first commit wins", () => {
+  it("goes on with the choice while anyone who joined it is on the worker, whoever left", () => {
+    const { router, worker } = fixture();
+    const [chooser, joiner] = [router.acquire({ key: "s" }), router.acquire({ key: "s" })];
+    chooser.release();
+    worker("w0").addRequests(5);
+    const late = router.acquire({ key: "s" });
+    expect(late).toMatchObject({ reason: "keep", worker: { id: "w0" } });
+    joiner.release();
+    late.release();
+    expect(router.acquire({ key: "s" })).toMatchObject({ reason: "place", worker: { id: "w1" } });
+  });
+
+  it("chooses anew after the worker failed one of them, and the first commit wins", () => {
     const { router, worker } = fixture();
     const chooser = router.acquire({ key: "s" });
     const joiner = router.acquire({ key: "s" });
-    chooser.release();
+    chooser.release("failed");
     worker("w0").addRequests(5);
     const second = router.acquire({ key: "s" });
     expect(second).toMatchObject({ reason: "place", worker: { id: "w1" } });
