@@ -81,8 +81,15 @@ export async function serve(config: Config, command: Command): Promise<string> {
     });
   const adminAddress = await started(admin, gateway.listenAdmin);
   const address = await started(listen, gateway.listen);
-  process.stdout.write(`hawser listening on ${address} (${summaryOf(config)})\nadmin on ${adminAddress}\n`);
+  process.stdout.write(`hawser listening on ${asSeen(address, listen.host)} (${summaryOf(config)})\n`);
+  process.stdout.write(`admin on ${asSeen(adminAddress, admin.host)}\n`);
   return address;
+}
+
+/** Where it listens: fastify tells one address for a host that stands for all of the machine's. */
+function asSeen(address: string, host: string): string {
+  const isOpen = host === "0.0.0.0" || host === "::";
+  return isOpen ? `http://${host === "::" ? "[::]" : host}:${new URL(address).port || 80}` : address;
 }
 
 interface Address {

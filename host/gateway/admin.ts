@@ -68,7 +68,13 @@ export function createAdmin(context: AdminContext): FastifyInstance {
 
 function addSessions(app: FastifyInstance, { router }: AdminContext): void {
   app.get<{ Querystring: Record<string, string | undefined> }>("/admin/sessions", ({ query }) => {
-    return query.key === undefined ? listSessions(router, query) : findSessions(router, query.key, query);
+    const { key, parent } = query;
+    if (key === undefined && parent === undefined) {
+      refuseOthers(query, ["worker", "limit", "cursor"]);
+      return listSessions(router, query);
+    }
+    refuseOthers(query, ["key", "parent", "model", "tenant"]);
+    return { sessions: findSessions(router, query), next_cursor: null };
   });
   app.get<{ Params: { id: string } }>("/admin/sessions/:id", ({ params }) => {
     const session = router.session(params.id);
@@ -104,15 +110,27 @@ function listSessions(router: Router, { worker: id, limit, cursor }: Query): Ses
   return { sessions: views, next_cursor: next === 0 ? null : String(next) };
 }
 
-/** The sessions of a raw key: of one model, or of all. */
-function findSessions(router: Router, key: string, { model, tenant = "" }: Query): SessionList {
-  const models =
-    model === undefined ? [...new Set([...router.workers].flatMap(({ models }) => models))] : [model];
-  const ids = new Set(
-    models.filter((name) => router.serves(name)).map((name) => router.sessionIdOf(key, name, tenant)),
-  );
-  const found = [...ids].map((id) => router.session(id)).filter((session) => session !== undefined);
-  return { sessions: found, next_cursor: null };
+/** The sessions of a raw key, and those of the children of a raw parent's key: of one model, or of all. */
+function findSessions(router: Router, { key, parent, model, tenant = "" }: Query): BindingView[] {
+  const all = model === undefined ? [...router.workers].flatMap(({ models }) => models) : [model];
+  const ids = all
+    .filter((name) => router.serves(name))
+    .flatMap((name) => [
+      ...(key === undefined ? [] : [router.sessionIdOf(key, name, tenant)]),
+      ...(parent === undefined ? [] : [router.sessionIdOf(parent, name, tenant, true)]),
+    ]);
+  return [...new Set(ids)].map((id) => router.session(id)).filter((session) => session !== undefined);
+}
+
+/** A parameter that is misspelt, or useless beside the others, would change what is shown without a word. */
+function refuseOthers(query: Query, allowed: readonly string[]): void {
+  for (const [name, value] of Object.entries(query)) {
+    const message = allowed.includes(name)
+      ? `the parameter ${name} is given more than once`
+      : `there is no parameter ${JSON.stringify(name.slice(0, 40))} here, allowed are ${allowed.join(", ")}`;
+    if (!allowed.includes(name) || typeof value !== "string")
+      throw new AdminError({ status: 400, code: "invalid_query", message });
+  }
 }
 
 function wholeNumber(
@@ -130,12 +148,17 @@ function wholeNumber(
 }
 
 /** What would be chosen for the request that was sent here in place of its own path. */
-function explain({ router, fleet, ask: options }: AdminContext, request: FastifyRequest): object {
+function explain({ router, fleet, ask: options, token }: AdminContext, request: FastifyRequest): object {
+  const query = request.query as Query;
+  refuseOthers(query, ["tenant"]);
   const body = Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0);
-  const ask = readAsk(options, request.headers, body);
+  // The operator's token is not the client's.
+  const { authorization, ...others } = request.headers;
+  const ask = readAsk(options, token === undefined ? request.headers : others, body);
   if ("status" in ask) throw new AdminError(ask);
+  const asked = query.tenant === undefined ? ask.request : { ...ask.request, tenant: query.tenant };
   try {
-    return { ...router.explain(ask.request), key_source: ask.source ?? null };
+    return { ...router.explain(asked), key_source: ask.source ?? null };
   } catch (error) {
     throw new AdminError(refusalOf(error, ask.source, fleet.incomplete));
   }

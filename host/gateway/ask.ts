@@ -82,9 +82,15 @@ export function refusalOf(error: unknown, source: string | undefined, isIncomple
 
 /** The key itself is not repeated. */
 function keyRefusal({ code, message }: SessionKeyError, source: string | undefined): GatewayError {
-  if (code === "too_long") {
-    const long = `the session key from the ${source} has more than the ${MAX_KEY_LENGTH} bytes allowed`;
-    return { status: 400, code: "session_key_too_long", message: long };
+  const place = `the session key from the ${source}`;
+  switch (code) {
+    case "too_long": {
+      const long = `${place} has more than the ${MAX_KEY_LENGTH} bytes allowed`;
+      return { status: 400, code: "session_key_too_long", message: long };
+    }
+    case "malformed":
+      return { status: 400, code: "session_key_invalid", message: `${place} has a NUL character` };
+    case "tenant":
+      return { status: 400, code: "tenant_invalid", message };
   }
-  return { status: 400, code: "session_key_invalid", message };
 }

@@ -223,14 +223,18 @@ export class BindingTable {
   /** Requests in flight of a binding on one worker. */
   requestsOn(binding: number, worker: Worker): number {
     let count = 0;
-    for (let lease = this.#firstLease(binding); lease; lease = lease.next)
-      if (lease.worker === worker) count++;
+    for (let lease = this.leasesOf(binding); lease; lease = lease.next) if (lease.worker === worker) count++;
     return count;
+  }
+
+  /** The newest of a binding's leases; the others follow it through `next`. */
+  leasesOf(binding: number): Lease | null {
+    return this.#leases[this.#words[binding * STRIDE + LEASES]!]!;
   }
 
   /** Whether another lease of a binding is on the same worker. */
   hasOther(binding: number, lease: Lease): boolean {
-    let other = this.#firstLease(binding);
+    let other = this.leasesOf(binding);
     while (other && (other === lease || other.worker !== lease.worker)) other = other.next;
     return other !== null;
   }
@@ -275,9 +279,10 @@ export class BindingTable {
     else this.#remove(binding);
   }
 
-  /** Makes a binding point at a worker tentatively. */
-  propose(binding: number, worker: Worker): void {
+  /** Makes a binding point at a worker, for `reason`: tentatively, until `accept`. */
+  propose(binding: number, worker: Worker, reason: string): void {
     this.#point(binding, worker);
+    this.#more[binding * MORE + WHY] = this.#reasonNumber(reason);
   }
 
   /**
@@ -288,12 +293,10 @@ export class BindingTable {
     const at = binding * STRIDE;
     const words = this.#words;
     const wasBound = this.isBound(binding);
-    const moves = this.workerOf(binding) !== worker;
-    if (moves) this.#point(binding, worker);
-    if (!wasBound || moves) {
+    if (this.workerOf(binding) !== worker) this.propose(binding, worker, reason);
+    if (!this.isBound(binding)) {
       if (wasBound || words[at + TURNS] !== 0) this.#more[binding * MORE + MOVES]!++;
       words[at + FLAGS]! |= BOUND;
-      this.#more[binding * MORE + WHY] = this.#reasonNumber(reason);
       worker.addSessions(1);
     }
     words[at + TURNS]!++;
@@ -338,7 +341,7 @@ export class BindingTable {
     const words = this.#words;
     const more = binding * MORE;
     let leases = 0;
-    for (let lease = this.#firstLease(binding); lease; lease = lease.next) leases++;
+    for (let lease = this.leasesOf(binding); lease; lease = lease.next) leases++;
     return {
       id: sessionId(words[at + ID_LOW]!, words[at + ID_HIGH]!),
       kind: this.isGroup(binding) ? "parent-group" : "session",
@@ -379,10 +382,6 @@ export class BindingTable {
     const flags = this.#words[binding * STRIDE + FLAGS]!;
     const isBound = (flags & (IN_USE | BOUND)) === (IN_USE | BOUND);
     return isBound && this.workerOf(binding) !== null && !this.#isExpired(binding, now);
-  }
-
-  #firstLease(binding: number): Lease | null {
-    return this.#leases[this.#words[binding * STRIDE + LEASES]!]!;
   }
 
   #isHeld(binding: number): boolean {

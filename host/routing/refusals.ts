@@ -26,11 +26,11 @@ export class NoWorkerError extends Error {
   }
 }
 
-/** A session key that is longer than `MAX_KEY_LENGTH` bytes (`too_long`), or a key or tenant that cannot be one (`malformed`). */
+/** A session key that is longer than `MAX_KEY_LENGTH` bytes (`too_long`) or cannot be one (`malformed`), or such a `tenant`. */
 export class SessionKeyError extends Error {
   override readonly name = "SessionKeyError";
   constructor(
-    readonly code: "too_long" | "malformed",
+    readonly code: "too_long" | "malformed" | "tenant",
     message: string,
   ) {
     super(message);
@@ -142,7 +142,7 @@ export function checkRequest({ key, parent, tenant = "", affinity }: AcquireRequ
   if (parent !== undefined) checkKey("parent's session key", parent);
   if (typeof tenant !== "string" || tenant.length > MAX_TENANT_LENGTH || tenant.includes("\0"))
     throw new SessionKeyError(
-      "malformed",
+      "tenant",
       `a tenant is a string of at most ${MAX_TENANT_LENGTH} characters without NUL`,
     );
   if (affinity !== undefined && !AFFINITIES.includes(affinity))

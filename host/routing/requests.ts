@@ -80,8 +80,12 @@ export interface Explanation {
   readonly fresh?: true;
   /** The id of the request's session, whether it is bound or not; null where it names none. */
   readonly session: string | null;
+  /** Whether that is the session of the request's own key, of the children of its parent, or of an earlier answer. */
+  readonly session_by: "key" | "parent" | "previous_response" | null;
   /** The worker that the session is bound to, or that its first request, still unanswered, was given. */
   readonly bound_to: string | null;
+  /** The worker that the policy is shown as the session's: its parent's, where a new child starts from there. */
+  readonly shown_bound_to: string | null;
   /** The session's binding, where one stands. */
   readonly binding: BindingView | null;
   /** Whether the request would bind its session, once accepted. */

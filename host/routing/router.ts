@@ -7,21 +7,13 @@ import type { Failure } from "../abi/reasons.js";
 import { type Rehearsal, Turn } from "../policy/decider.js";
 import { FILLED } from "../policy/filled.js";
 import { SeedGenerator } from "../policy/random.js";
-import { ALIAS, BindingTable, type BindingView, GROUP, SESSION } from "./bindings.js";
+import { ALIAS, BindingTable, type BindingView, SESSION } from "./bindings.js";
 import { NONE } from "./chains.js";
 import { hashSession, parseSessionId, sessionId } from "./hash.js";
 import { Lease } from "./lease.js";
 import { Contender, type Pool } from "./pool.js";
-import {
-  checkOptions,
-  checkRequest,
-  noneEligible,
-  pinElsewhere,
-  pinNotEligible,
-  pinUnknown,
-  unserved,
-} from "./refusals.js";
-import { rendezvous } from "./rendezvous.js";
+import { Prospect } from "./prospect.js";
+import { checkOptions, checkRequest, noneEligible, unserved } from "./refusals.js";
 import type {
   AcquireRequest,
   ColumnValues,
@@ -40,46 +32,15 @@ const DEFAULT_MAX_BINDINGS = 65_536;
 /** Stale bindings that are cleared away before they are counted for an operator. */
 const STATUS_STEPS = 4_096;
 
-/** What is known of a request before its worker is chosen. One object, used again and again. */
-class Prospect {
-  pool!: Pool;
-  /** The key of its scope's hashes; null where it binds nothing. */
-  scope: Int32Array | null = null;
-  /** Whether its session stays while its worker is eligible, whatever the policy. */
-  hard = false;
-  /** The number of its session's binding. */
-  binding = NONE;
-  /** Whether it makes a binding where there is none. */
-  opens = false;
-  /** Kind and public name of the binding it would make, and so of its session. */
-  kind = SESSION;
-  idLow = 0;
-  idHigh = 0;
-  /** The worker its session is bound to, tentatively or for good, and that worker's row, -1 for none. */
-  bound: Worker | null = null;
-  boundRow = -1;
-  boundEligible = false;
-  /** The row that the policy is shown as the session's. */
-  shownRow = -1;
-  /** The row that the host chooses without asking the policy, and why. */
-  forcedRow = -1;
-  forcedReason = "";
-}
-
 export class Router {
   readonly #contenders: readonly Contender[];
   readonly #roster: Roster;
   readonly #clock: () => number;
   readonly #random: SeedGenerator;
-  readonly #affinity: "off" | "session" | "parent-group";
-  readonly #hard: boolean;
-  readonly #deterministic: boolean;
-  readonly #seedsFromParent: boolean;
   readonly #bindings: BindingTable;
   readonly #turn = new Turn();
-  readonly #prospect = new Prospect();
-  readonly #hash = new Int32Array(4);
-  readonly #otherHash = new Int32Array(4);
+  readonly #prospect: Prospect;
+  readonly #nameHash = new Int32Array(4);
   #time = Number.NEGATIVE_INFINITY;
   #kept = 0;
   #broken = 0;
@@ -89,15 +50,11 @@ export class Router {
   constructor(options: RouterOptions) {
     checkOptions(options);
     const { session = {}, fallback, instance, workers = [] } = options;
-    const { mode = "soft", binding = "session", modelSuffixes = [] } = session;
     this.#contenders = (fallback ? [instance, fallback] : [instance]).map((each) => new Contender(each));
     this.#clock = options.clock;
     this.#random = new SeedGenerator(options.seed);
-    this.#deterministic = session.fullDeterminism ?? false;
-    this.#affinity = mode === "off" ? "off" : binding;
-    this.#hard = mode === "hard";
-    this.#seedsFromParent = session.firstPlacement === "parent";
     const { ttlMs = DEFAULT_TTL_MS, maxBindings = DEFAULT_MAX_BINDINGS, whenFull = "evict-idle" } = session;
+    const { modelSuffixes = [] } = session;
     this.#bindings = new BindingTable(ttlMs, maxBindings, whenFull);
     const secret = new Int32Array(new Uint8Array(randomBytes(16)).buffer);
     this.#roster = new Roster(
@@ -106,6 +63,7 @@ export class Router {
     );
     this.#roster.fill(workers);
     for (const worker of this.workers) this.#bindings.enlist(worker);
+    this.#prospect = new Prospect(this.#bindings, this.#roster.workers, session);
   }
 
   /** Workers in the order they were added. */
@@ -162,9 +120,9 @@ export class Router {
    */
   query(request: AcquireRequest): Worker | null {
     const pool = this.#poolFor(request);
-    const prospect = this.#find(request, pool, this.#now());
-    const { binding } = prospect;
-    return binding !== NONE && this.#bindings.isBound(binding) ? prospect.bound : null;
+    this.#prospect.find(request, pool, this.#now());
+    const { binding, bound } = this.#prospect;
+    return binding !== NONE && this.#bindings.isBound(binding) ? bound : null;
   }
 
   /** What `acquire` would do with a request now, and why. Changes nothing; throws what `acquire` throws. */
@@ -234,10 +192,10 @@ export class Router {
     return true;
   }
 
-  /** The id that the binding of a key has, or would have. */
-  sessionIdOf(key: string, model: string, tenant = ""): string {
+  /** The id that the binding of a key has or would have; with `isParent` that of the children of the session of that key. */
+  sessionIdOf(key: string, model: string, tenant = "", isParent = false): string {
     const pool = this.#poolFor({ key, model, tenant });
-    const { low, high } = hashSession(pool.scope.model, tenant, key);
+    const { low, high } = hashSession(pool.scope.model, tenant, isParent ? `\0${key}` : key);
     return sessionId(low, high);
   }
 
@@ -268,9 +226,9 @@ export class Router {
   name(lease: Lease, responseId: string): void {
     const { scope, worker } = lease;
     if (!scope || responseId === "" || worker.removed) return;
-    sipHash(scope, ALIAS, responseId, this.#hash);
+    sipHash(scope, ALIAS, responseId, this.#nameHash);
     if (lease.binding === NONE) this.#openUnnamed(lease);
-    if (lease.binding !== NONE) this.#bindings.addAlias(this.#hash, lease.binding);
+    if (lease.binding !== NONE) this.#bindings.addAlias(this.#nameHash, lease.binding);
   }
 
   /** For `Lease.invalidate`. */
@@ -309,7 +267,8 @@ export class Router {
   }
 
   #acquire(request: AcquireRequest, pool: Pool, now: number): Lease {
-    const prospect = this.#consider(request, pool, now);
+    const prospect = this.#prospect;
+    prospect.consider(request, pool, now);
     const { forcedRow, bound } = prospect;
     let row = forcedRow;
     let reason = prospect.forcedReason;
@@ -330,8 +289,9 @@ export class Router {
   }
 
   #explain(request: AcquireRequest, pool: Pool, now: number): Explanation {
-    const prospect = this.#consider(request, pool, now);
-    const { forcedRow, forcedReason, binding, opens, bound, idLow, idHigh } = prospect;
+    const prospect = this.#prospect;
+    prospect.consider(request, pool, now);
+    const { forcedRow, forcedReason, binding, opens, bound, shownRow, idLow, idHigh } = prospect;
     let answer: Rehearsal = {
       row: forcedRow,
       reason: forcedReason,
@@ -351,136 +311,14 @@ export class Router {
       policy: pool.policy,
       ...(answer.failure && { failure: answer.failure }),
       ...(answer.fresh && { fresh: true }),
-      session: idLow === 0 && idHigh === 0 ? null : sessionId(idLow, idHigh),
+      session: prospect.by === null ? null : sessionId(idLow, idHigh),
+      session_by: prospect.by,
       bound_to: bound ? bound.id : null,
+      shown_bound_to: shownRow < 0 ? null : pool.workers[shownRow]!.id,
       binding: bound && this.#bindings.isBound(binding) ? this.#bindings.view(binding, now) : null,
       binds: binding !== NONE || (opens && this.#bindings.hasRoom(now)),
       candidates: pool.workers.map(({ id }, row) => ({ worker: id, columns: columnsOf(pool, row) })),
     };
-  }
-
-  /** All that the host knows before the policy is asked. */
-  #consider(request: AcquireRequest, pool: Pool, now: number): Prospect {
-    const prospect = this.#find(request, pool, now);
-    if (request.pin !== undefined) this.#pin(request.pin, prospect);
-    else if (this.#deterministic) this.#derive(prospect);
-    else {
-      this.#leaveOutsider(prospect);
-      if (prospect.hard) this.#keep(prospect);
-    }
-    if (prospect.bound === null && prospect.opens) this.#startFromParent(request, prospect, now);
-    return prospect;
-  }
-
-  /** Whose session a request is of, and where that is bound. */
-  #find(request: AcquireRequest, pool: Pool, now: number): Prospect {
-    const { key, parent, tenant = "", affinity = this.#affinity, previousResponse } = request;
-    const bindings = this.#bindings;
-    const prospect = this.#prospect;
-    const named = request.affinity === "off" ? undefined : key;
-    const isGroup = affinity === "parent-group" && parent !== undefined;
-    prospect.pool = pool;
-    prospect.scope = affinity === "off" || this.#deterministic ? null : pool.scope.keyOf(tenant);
-    prospect.hard = this.#hard || (request.affinity !== undefined && affinity !== "off");
-    prospect.binding = NONE;
-    prospect.forcedRow = -1;
-    if (prospect.scope) {
-      if (previousResponse !== undefined) {
-        sipHash(prospect.scope, ALIAS, previousResponse, this.#hash);
-        prospect.binding = bindings.findAlias(this.#hash, now);
-      }
-      if (prospect.binding === NONE && named !== undefined) {
-        sipHash(prospect.scope, isGroup ? GROUP : SESSION, isGroup ? parent : named, this.#hash);
-        prospect.binding = bindings.find(this.#hash, now);
-      }
-    }
-    const { binding } = prospect;
-    prospect.opens = binding === NONE && prospect.scope !== null && named !== undefined;
-    if (binding !== NONE) {
-      prospect.kind = bindings.isGroup(binding) ? GROUP : SESSION;
-      prospect.idLow = bindings.idLow(binding);
-      prospect.idHigh = bindings.idHigh(binding);
-    } else {
-      prospect.kind = isGroup ? GROUP : SESSION;
-      this.#identify(prospect, tenant, isGroup && named !== undefined ? `\0${parent}` : named);
-    }
-    const bound = binding === NONE ? null : bindings.workerOf(binding);
-    prospect.bound = bound;
-    prospect.boundRow = bound ? bound.rowIn(pool) : -1;
-    prospect.boundEligible =
-      prospect.boundRow >= 0 && pool.candidates.truth.eligible[prospect.boundRow] === 1;
-    prospect.shownRow = prospect.boundRow;
-    return prospect;
-  }
-
-  #identify(prospect: Prospect, tenant: string, key: string | undefined): void {
-    prospect.idLow = 0;
-    prospect.idHigh = 0;
-    if (key === undefined) return;
-    const { low, high } = hashSession(prospect.pool.scope.model, tenant, key);
-    prospect.idLow = low;
-    prospect.idHigh = high;
-  }
-
-  /** An explicit target: the policy is not asked, and a session that lives elsewhere is not moved by it. */
-  #pin(id: string, prospect: Prospect): void {
-    const { pool, bound, boundEligible, kind } = prospect;
-    const worker = this.#roster.workers.get(id);
-    const row = worker ? worker.rowIn(pool) : -1;
-    if (row < 0) throw pinUnknown(id);
-    if (pool.candidates.truth.eligible[row] === 0) throw pinNotEligible(id);
-    // One child that must be elsewhere does not decide for its group.
-    if (kind === GROUP && bound !== worker) this.#unbind(prospect);
-    else if (boundEligible && bound !== worker) throw pinElsewhere(id, bound!.id);
-    prospect.forcedRow = row;
-    prospect.forcedReason = "explicit";
-  }
-
-  /** The choice under full determinism: no policy, no binding. */
-  #derive(prospect: Prospect): void {
-    const { pool, idLow, idHigh } = prospect;
-    const { candidates, workers } = pool;
-    const isKeyed = idLow !== 0 || idHigh !== 0;
-    const row = isKeyed
-      ? rendezvous(workers, candidates.truth.eligible, idLow, idHigh)
-      : candidates.leastLoaded();
-    if (row < 0) throw noneEligible(pool);
-    prospect.forcedRow = row;
-    prospect.forcedReason = "deterministic";
-  }
-
-  /** A session that is not to move stays while its worker is eligible; else it is placed as if it were new. */
-  #keep(prospect: Prospect): void {
-    if (prospect.boundEligible) {
-      prospect.forcedRow = prospect.boundRow;
-      prospect.forcedReason = "hard";
-    } else prospect.shownRow = -1;
-  }
-
-  /** A child whose model its group's worker does not serve goes its own way, and does not move the group. */
-  #leaveOutsider(prospect: Prospect): void {
-    const { kind, bound, boundRow } = prospect;
-    if (kind === GROUP && bound && boundRow < 0) this.#unbind(prospect);
-  }
-
-  #unbind(prospect: Prospect): void {
-    prospect.binding = NONE;
-    prospect.opens = false;
-    prospect.bound = null;
-    prospect.boundRow = -1;
-    prospect.boundEligible = false;
-    prospect.shownRow = -1;
-    prospect.scope = null;
-  }
-
-  /** Shows the policy a new child as if it were bound where its parent is. */
-  #startFromParent({ parent }: AcquireRequest, prospect: Prospect, now: number): void {
-    if (!this.#seedsFromParent || parent === undefined) return;
-    sipHash(prospect.scope!, SESSION, parent, this.#otherHash);
-    const binding = this.#bindings.find(this.#otherHash, now);
-    const worker = binding === NONE ? null : this.#bindings.workerOf(binding);
-    const row = worker ? worker.rowIn(prospect.pool) : -1;
-    if (row >= 0 && prospect.pool.candidates.truth.eligible[row] === 1) prospect.shownRow = row;
   }
 
   /** Fills in what the policy reads of this request. */
@@ -504,15 +342,14 @@ export class Router {
     const bindings = this.#bindings;
     let { binding } = prospect;
     if (prospect.opens) {
-      binding = bindings.add(this.#hash, prospect.idLow, prospect.idHigh, prospect.kind, now);
+      binding = bindings.add(prospect.hash, prospect.idLow, prospect.idHigh, prospect.kind, now);
     }
     // One that named its session and found no room does not begin another by the id of its answer.
     if (binding !== NONE || !prospect.opens) lease.scope = prospect.scope;
     if (binding === NONE) return;
     lease.binding = binding;
     bindings.hold(binding, lease);
-    if (prospect.hard && prospect.bound && !prospect.boundEligible) bindings.vacate(binding);
-    if (!bindings.workerOf(binding)) bindings.propose(binding, lease.worker);
+    if (!bindings.workerOf(binding)) bindings.propose(binding, lease.worker, lease.reason);
     lease.version = bindings.version(binding);
     if (isFinal && !bindings.isGroup(binding)) bindings.end(binding);
   }
@@ -520,7 +357,7 @@ export class Router {
   /** A session that no request has named yet but by the id of its first answer, whose hash it is. */
   #openUnnamed(lease: Lease): void {
     const now = this.#now();
-    const hash = this.#hash;
+    const hash = this.#nameHash;
     // A worker that gives an id twice: the first session of that name keeps it.
     if (this.#bindings.find(hash, now) !== NONE) return;
     lease.binding = this.#bindings.add(hash, hash[0]!, hash[1]!, SESSION, now);

@@ -9,6 +9,11 @@ import { ApiError, isJson, type Json } from "./wire.js";
 export class Conversation {
   readonly #tokens: number[] = [];
 
+  /** Tokens so far. */
+  get length(): number {
+    return this.#tokens.length;
+  }
+
   /** Adds one message. `where` names it in errors. Throws a 400 if the content has no known shape. */
   add(role: unknown, content: unknown, where: string): void {
     if (typeof role !== "string" || role === "") {
@@ -21,6 +26,11 @@ export class Conversation {
   /** Adds an item that is no message (a tool call, reasoning) as a few tokens. */
   addOpaque(item: unknown): void {
     tokenizeOpaque(item, this.#tokens);
+  }
+
+  /** Adds messages that are tokens already. */
+  addTokens(tokens: Iterable<number>): void {
+    for (const token of tokens) this.#tokens.push(token);
   }
 
   /** The prompt: all messages and the marker that asks the assistant to go on. */

@@ -1,8 +1,11 @@
 // POST /v1/responses
 import { Conversation, messageList } from "./conversation.js";
+import type { ResponseStore } from "./response-store.js";
+import { tokenize } from "./tokenizer.js";
 import {
   ApiError,
   type Call,
+  flag,
   type Identity,
   type Json,
   outputTokens,
@@ -13,34 +16,50 @@ import {
 } from "./wire.js";
 
 /**
- * Reads a responses request. The worker stores no answers, so `previous_response_id` is a 404 rather than a
- * prompt with a hole in it. Throws a 400 for what it cannot use.
+ * Reads a responses request, which may continue an answer in `store`. Throws a 404 for a
+ * `previous_response_id` that is not there, and a 400 for what it cannot use.
  */
-export function responsesCall(body: Json, identity: Identity): Call {
-  if (body.previous_response_id !== undefined && body.previous_response_id !== null) {
-    const message = "previous_response_id was not found: the simulated worker stores no responses.";
-    throw new ApiError(404, message, "previous_response_id", "previous_response_not_found");
-  }
+export function responsesCall(body: Json, identity: Identity, store: ResponseStore): Call {
+  const previous = previousConversation(body, store);
   const limit = outputTokens(body, "max_output_tokens");
-  const response = new ResponseShape(identity, body.max_output_tokens ?? null);
+  const response = new ResponseShape(identity, body);
+  const { prompt, instructions } = readPrompt(body, previous);
   return {
-    prompts: [prompt(body)],
+    prompts: [prompt],
     outputTokens: limit,
     continues: false,
     whole: ([turn]) => response.finished(turn),
     ...(wantsStream(body) && { stream: responsesStream(response) }),
+    // As at OpenAI, instructions hold for one answer only: what continues it brings its own.
+    ...(flag(body, "store", true) && {
+      answered: ([turn]) => store.add(response.id, tokenize(turn.text, prompt.slice(instructions))),
+    }),
   };
 }
 
-function prompt(body: Json): number[] {
+function previousConversation(body: Json, store: ResponseStore): Iterable<number> {
+  const name = "previous_response_id";
+  const id = body[name] ?? undefined;
+  if (id === undefined) return [];
+  if (typeof id !== "string") throw new ApiError(400, `${name} must be a string.`, name);
+  const conversation = store.get(id);
+  if (conversation) return conversation;
+  const message = `${name} was not found: this worker has no response ${JSON.stringify(id.slice(0, 256))}.`;
+  throw new ApiError(404, message, name, "previous_response_not_found");
+}
+
+/** The prompt, and how many of its first tokens are the instructions. */
+function readPrompt(body: Json, previous: Iterable<number>): { prompt: number[]; instructions: number } {
   const conversation = new Conversation();
   const { instructions, input } = body;
   if (instructions !== undefined && instructions !== null) {
     conversation.add("system", instructions, "instructions");
   }
+  const { length } = conversation;
+  conversation.addTokens(previous);
   if (typeof input === "string") conversation.add("user", input, "input");
   else addItems(conversation, messageList(input, "input"));
-  return conversation.finish();
+  return { prompt: conversation.finish(), instructions: length };
 }
 
 function addItems(conversation: Conversation, items: readonly Json[]): void {
@@ -55,23 +74,25 @@ function addItem(conversation: Conversation, item: Json, where: string): void {
 
 /** The response object in each of its states. */
 class ResponseShape {
+  readonly id: string;
   readonly itemId: string;
   readonly #head: Json;
 
-  constructor({ id, created, model }: Identity, maxOutputTokens: unknown) {
+  constructor({ id, created, model }: Identity, body: Json) {
+    this.id = `resp_${id}`;
     this.itemId = `msg_${id}`;
     this.#head = {
-      id: `resp_${id}`,
+      id: this.id,
       object: "response",
       created_at: created,
       model,
       error: null,
       instructions: null,
-      max_output_tokens: maxOutputTokens,
+      max_output_tokens: body.max_output_tokens ?? null,
       metadata: {},
       parallel_tool_calls: true,
-      previous_response_id: null,
-      store: false,
+      previous_response_id: body.previous_response_id ?? null,
+      store: body.store ?? true,
       temperature: 1,
       text: { format: { type: "text" } },
       tool_choice: "auto",

@@ -11,6 +11,7 @@ import { Engine } from "./engine.js";
 import { messagesCall } from "./messages.js";
 import { renderMetrics } from "./metrics.js";
 import { PrefixCache } from "./prefix-cache.js";
+import { ResponseStore } from "./response-store.js";
 import { responsesCall } from "./responses.js";
 import { tokenize } from "./tokenizer.js";
 import { ApiError, type Call, type Identity, isJson, type Json, type Turn } from "./wire.js";
@@ -64,7 +65,7 @@ export interface RunningWorker {
   close(): Promise<void>;
 }
 
-type Parse = (body: Json, identity: Identity) => Call;
+type Parse = (body: Json, identity: Identity, store: ResponseStore) => Call;
 
 const POST_ROUTES: ReadonlyMap<string, Parse> = new Map([
   ["/v1/chat/completions", chatCall],
@@ -97,6 +98,7 @@ class Worker {
   readonly #models: readonly string[];
   readonly #cache: PrefixCache;
   readonly #engine: Engine;
+  readonly #store = new ResponseStore();
   readonly #startSeconds = Date.now() / 1000;
 
   constructor({ models, maxNumSeqs, prefillRate, tpotMs, kvBlocks, blockSize, clock }: WorkerOptions) {
@@ -152,12 +154,14 @@ class Worker {
     requireMethod(request, response, "POST");
     const body = parseBody(await readBody(request));
     const id = randomUUID().replaceAll("-", "");
-    const call = parse(body, { id, created: Math.floor(Date.now() / 1000), model: this.#model(body) });
+    const identity = { id, created: Math.floor(Date.now() / 1000), model: this.#model(body) };
+    const call = parse(body, identity, this.#store);
     for (const prompt of call.prompts) requireFits(prompt);
     if (call.stream) startStream(response, call.stream.opening());
     const turns = await Promise.all(
       call.prompts.map((prompt, index) => this.#generate(call, prompt, index, response, signal)),
     );
+    call.answered?.(turns);
     if (call.stream) response.end(call.stream.closing(turns));
     else send(response, 200, "application/json", JSON.stringify(call.whole(turns)));
   }
@@ -202,7 +206,6 @@ class Worker {
   }
 }
 
-/** Aborts when the connection closes before the answer is complete. */
 /** Aborts when the client is gone: by the socket's close, since a response that waits in a pipeline has none. */
 function clientGone({ socket }: IncomingMessage, response: ServerResponse): AbortSignal {
   const controller = new AbortController();

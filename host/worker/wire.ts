@@ -56,6 +56,8 @@ export interface Call {
   readonly outputTokens: number;
   /** Generated text goes right behind the prompt's, so it starts with a blank. */
   readonly continues: boolean;
+  /** Called when every prompt is done, before the end of the answer goes out. */
+  answered?(turns: readonly Turn[]): void;
   /** The answer as one JSON value. */
   whole(turns: readonly Turn[]): unknown;
   /** Present where the client asked for a stream. */
@@ -72,8 +74,13 @@ export function isJson(value: unknown): value is Json {
 
 /** Reads `stream`. Throws a 400 if it is neither a boolean nor absent. */
 export function wantsStream(body: Json): boolean {
-  const value = body.stream ?? false;
-  if (typeof value !== "boolean") throw new ApiError(400, "stream must be true or false.", "stream");
+  return flag(body, "stream", false);
+}
+
+/** Reads the boolean `name`, `absent` where it is not there. Throws a 400 if it is anything else. */
+export function flag(body: Json, name: string, absent: boolean): boolean {
+  const value = body[name] ?? absent;
+  if (typeof value !== "boolean") throw new ApiError(400, `${name} must be true or false.`, name);
   return value;
 }
 

@@ -67,6 +67,16 @@ describe("hawser serve", () => {
     expect(stderr).toMatch(new RegExp(`error: cannot listen on 127\\.0\\.0\\.1, port ${port}: .*EADDRINUSE`));
   });
 
+  it("says that it is open to the network where it is, on both addresses", async () => {
+    const token = "{ file: token }";
+    const directory = directoryOf({
+      "hawser.yaml": `${WORKERS}listen: { host: 0.0.0.0, port: 0 }\nadmin: { host: 0.0.0.0, port: 0, token: ${token} }\n`,
+      token: "sixteen-characters\n",
+    });
+    const { url, admin } = await start(["serve"], directory);
+    expect([url, await admin()]).toEqual(Array(2).fill(expect.stringMatching(/^http:\/\/0\.0\.0\.0:\d+$/)));
+  });
+
   it("tells V8 to compile policies as a whole before it compiles the first", () => {
     const directory = directoryOf({
       "hawser.yaml": `${WORKERS}${ADMIN}listen: { host: 203.0.113.1 }\n`,

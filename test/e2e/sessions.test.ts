@@ -112,3 +112,25 @@ it("says so where the admin address is taken, and exits with 1", async () => {
   });
   await expect(start(["serve"], directory)).rejects.toThrow(`cannot listen on 127.0.0.1, port ${port}: `);
 });
+
+it("keeps a chain of previous_response_id on the worker that has its answers", async () => {
+  const { gateway } = await fleet(3, { type: "sticky" });
+  const openai = client(gateway.url, {});
+  const ask = (input: string, previous_response_id: string | null) =>
+    openai.responses.create({ model: "sim", input, previous_response_id }).withResponse();
+  const turns: string[] = [];
+  const cached: number[] = [];
+  let previous: string | null = null;
+  for (let i = 0; i < 4; i++) {
+    const { data, response } = await ask(`Turn ${i}: ${"word ".repeat(40)}`, previous);
+    previous = data.id;
+    const [worker, decision] = ["worker", "decision"].map((name) => response.headers.get(`x-hawser-${name}`));
+    turns.push(`${response.status} ${worker} ${decision}`);
+    cached.push(data.usage!.input_tokens_details.cached_tokens);
+  }
+  const [first] = turns;
+  expect(first).toMatch(/^200 [abc] place$/);
+  expect(turns.slice(1)).toEqual(Array(3).fill(first!.replace("place", "keep")));
+  expect(cached[0]).toBe(0);
+  for (let i = 1; i < 4; i++) expect(cached[i]).toBeGreaterThan(cached[i - 1]!);
+});

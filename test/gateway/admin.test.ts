@@ -90,7 +90,24 @@ describe("GET /admin/sessions", () => {
     expect(await sessions(running, "?key=a%26b&model=x&tenant=t")).toEqual([]);
   });
 
+  it("finds the children of a parent by its raw key, which are bound together", async () => {
+    const running = await fleetOf(2, { session: { binding: "parent-group" } });
+    for (const child of ["c1", "c2"]) await turn(running, child, { "x-parent-session-id": "p" });
+    await turn(running, "p");
+    expect(await sessions(running, "?parent=p")).toMatchObject([{ kind: "parent-group", turns: 2 }]);
+    expect(await sessions(running, "?key=p")).toMatchObject([{ kind: "session", turns: 1 }]);
+    expect(await sessions(running, "?key=p&parent=p")).toHaveLength(2);
+    expect(await sessions(running, "?key=c1")).toEqual([]);
+  });
+
   it.each([
+    ["/admin/sessions?model=m", 400, 'there is no parameter "model" here, allowed are worker, limit, cursor'],
+    [
+      "/admin/sessions?key=s&limit=1",
+      400,
+      'there is no parameter "limit" here, allowed are key, parent, model, tenant',
+    ],
+    ["/admin/sessions?limit=1&limit=2", 400, "the parameter limit is given more than once"],
     ["/admin/sessions?limit=0", 400, 'limit must be a whole number from 1 to 1000, found "0"'],
     ["/admin/sessions?cursor=x", 400, 'cursor must be a whole number from 0 to 2147483647, found "x"'],
     ["/admin/sessions?worker=w9", 404, 'there is no worker "w9"'],
@@ -168,6 +185,47 @@ describe("POST /admin/explain", () => {
     });
     expect([running.router.status(), running.router.session(idOf("s"))?.turns]).toEqual(before);
     expect((await turn(running, "s")).headers["x-hawser-worker"]).toBe("w1");
+  });
+
+  it("reads no tenant from the operator's token, and takes the client's as a parameter", async () => {
+    const token = "a-token-of-16-chars";
+    const reader = new RequestReader({ tenant: { header: "authorization" } });
+    const running = await fleetOf(2, { adminToken: token, reader });
+    await turn(running, "s", { authorization: "Bearer client" });
+    const explain = (query: string) =>
+      call(running, `/admin/explain${query}`, {
+        ...{ method: "POST", body: JSON.stringify(ask) },
+        headers: { authorization: `Bearer ${token}`, "x-session-id": "s" },
+      });
+    expect((await explain("?tenant=Bearer%20client")).body).toMatchObject({
+      decision: "keep",
+      session_by: "key",
+    });
+    expect((await explain("")).body).toMatchObject({ decision: "place", session: idOf("s"), bound_to: null });
+    expect((await explain("?tenants=x")).status).toBe(400);
+  });
+
+  it("tells a new child's parent, and a session that an earlier answer named", async () => {
+    const running = await fleetOf(3, { policy: "round-robin", session: { firstPlacement: "parent" } });
+    await turn(running, "other");
+    await turn(running, "p");
+    running.router.acquire({ model: "m", key: "p" }).release();
+    const explain = async (headers: Record<string, string>, member: object = {}) =>
+      (
+        await call(running, "/admin/explain", {
+          method: "POST",
+          headers,
+          body: JSON.stringify({ ...ask, ...member }),
+        })
+      ).body;
+    const child = await explain({ "x-session-id": "c", "x-parent-session-id": "p" });
+    expect(child).toMatchObject({ bound_to: null, shown_bound_to: "w1", session_by: "key" });
+    const lease = running.router.acquire({ model: "m", key: "p" });
+    lease.commit();
+    lease.alias("resp_1");
+    lease.release();
+    const named = await explain({}, { previous_response_id: "resp_1" });
+    expect(named).toMatchObject({ session_by: "previous_response", session: idOf("p"), key_source: null });
   });
 
   it("says what the gateway would refuse, in the same words", async () => {

@@ -61,13 +61,13 @@ describe("a policy that would move the session", () => {
 });
 
 describe("a bound worker that is not eligible", () => {
-  it("hard: the binding is taken off it and placed anew, once (B30)", () => {
+  it("hard: the session is placed anew, once, and requests before that is accepted join it there (B30)", () => {
     const self = under("hard", { policy: "least-loaded" });
     self.turn("s");
     self.worker("w0").eligible = false;
     const first = self.router.acquire({ key: "s" });
     const second = self.router.acquire({ key: "s" });
-    expect(self.router.query({ key: "s" })).toBeNull();
+    expect(self.router.query({ key: "s" })).toBe(self.worker("w0"));
     expect([first, second]).toMatchObject([
       { worker: { id: "w1" }, reason: "place" },
       { worker: { id: "w1" }, reason: "hard" },
@@ -81,12 +81,14 @@ describe("a bound worker that is not eligible", () => {
     expect(self.router.status()).toMatchObject({ affinity_broken: 0, rebinds_lost: 0 });
   });
 
-  it("hard: placed anew but not accepted, it is bound nowhere", () => {
+  it("hard: placed anew but not accepted, it is bound where it was", () => {
     const self = under("hard");
     self.turn("s");
     self.worker("w0").eligible = false;
-    self.router.acquire({ key: "s" }).release();
-    expect(self.router.status()).toMatchObject({ bindings: 0, workers: [{ bound_sessions: 0 }, {}, {}] });
+    self.router.acquire({ key: "s" }).release("failed");
+    expect(self.router.status()).toMatchObject({ bindings: 1, workers: [{ bound_sessions: 1 }, {}, {}] });
+    self.worker("w0").eligible = true;
+    expect(self.router.acquire({ key: "s" })).toMatchObject({ worker: { id: "w0" }, reason: "hard" });
   });
 
   it("soft: the binding is not touched before another worker accepted, which then keeps it (B30)", () => {

@@ -143,15 +143,17 @@ export class Reference {
       return { refusal, allowed: pinned ? [pinned] : [], reason: "explicit", ...rest };
     }
     if (isHard && found) return { refusal: null, allowed: [found], reason: "hard", ...rest };
+    // What was placed anew because the session's worker cannot be had is joined.
+    const onTheirWay = isHard && bound ? [...session!.leases].reverse() : [];
+    const joined = onTheirWay.find((hold) => eligible.includes(hold.worker))?.worker;
+    if (joined) return { refusal: null, allowed: [joined], reason: "hard", ...rest };
     const refusal = eligible.length === 0 ? "NoWorkerError" : null;
     return { refusal, allowed: eligible, reason: null, ...rest };
   }
 
   acquire(outlook: Outlook, request: AcquireRequest, worker: Worker): Hold {
-    const { opens, isGroup, isHard, found } = outlook;
+    const { opens, isGroup, found } = outlook;
     const session = opens === null ? outlook.session : this.#open(opens, isGroup);
-    // A hard session whose worker cannot be had is placed as if it were new.
-    if (session?.worker && isHard && !found) this.#takeOff(session);
     if (session?.worker === null) this.#putOn(session, worker);
     const hold: Hold = {
       worker,

@@ -192,9 +192,52 @@ describe("responses", () => {
     ]);
   });
 
-  it("refuses previous_response_id, for it stores nothing", async () => {
-    const asked = openai.responses.create({ model: "sim", input: "Go", previous_response_id: "resp_1" });
-    await expect(asked).rejects.toMatchObject({ status: 404, code: "previous_response_not_found" });
+  it.each([false, true])("grows by previous_response_id alone, streaming: %s", async (stream) => {
+    let previous_response_id: string | null = null;
+    await expectHonestGrowth(async (history) => {
+      const body = { ...request(history.slice(-1)), previous_response_id };
+      const response: OpenAI.Responses.Response = stream
+        ? await openai.responses.stream(body).finalResponse()
+        : await openai.responses.create(body);
+      expect(response).toMatchObject({ previous_response_id, store: true });
+      previous_response_id = response.id;
+      return { text: response.output_text, usage: responsesUsage(response) };
+    });
+  });
+
+  it("continues the whole conversation but for earlier instructions, as often as asked", async () => {
+    const history: Message[] = [{ role: "user", content: "First" }];
+    const first = await openai.responses.create(request(history));
+    history.push({ role: "assistant", content: first.output_text }, { role: "user", content: "Second" });
+    for (const instructions of [null, SYSTEM, "Be brief."]) {
+      const next = { model: "sim", instructions, max_output_tokens: ANSWER };
+      const chained = await openai.responses.create({
+        ...next,
+        input: "Second",
+        previous_response_id: first.id,
+      });
+      const whole = await openai.responses.create({ ...next, input: history });
+      expect(chained.output_text).toBe(whole.output_text);
+      expect(chained.usage!.input_tokens).toBe(whole.usage!.input_tokens);
+    }
+  });
+
+  it("does not know what it was told not to store, another worker's answers, or an id made up", async () => {
+    const other = await startWorker({ tpotMs: 0 });
+    const elsewhere = new OpenAI({ baseURL: `${other.url}/v1`, apiKey: "none" });
+    const unstored = await openai.responses.create({ model: "sim", input: "Go", store: false });
+    const foreign = await elsewhere.responses.create({ model: "sim", input: "Go" });
+    await other.close();
+    expect(unstored).toHaveProperty("store", false);
+    for (const previous_response_id of [unstored.id, foreign.id, "resp_1"]) {
+      const asked = openai.responses.create({ model: "sim", input: "Go", previous_response_id });
+      await expect(asked).rejects.toMatchObject({
+        status: 404,
+        code: "previous_response_not_found",
+        param: "previous_response_id",
+        message: expect.stringContaining(`this worker has no response "${previous_response_id}".`),
+      });
+    }
   });
 });
 

@@ -91,6 +91,18 @@ describe("abort", () => {
     await metricsReach(url, { [RUNNING]: 0, [USAGE]: 0, [ABORTED]: 1, [STOPPED]: 0 });
   });
 
+  it("remembers no answer that was not finished", async () => {
+    const url = await start({ tpotMs: 1e6 });
+    const body = { model: "sim", input: "go", stream: true };
+    const controller = new AbortController();
+    const response = await post(url, "/v1/responses", body, controller.signal);
+    const { value } = await response.body!.getReader().read();
+    const id = /"id":"(resp_\w+)"/.exec(new TextDecoder().decode(value))![1];
+    controller.abort();
+    await metricsReach(url, { [RUNNING]: 0, [ABORTED]: 1 });
+    expect((await post(url, "/v1/responses", { ...body, previous_response_id: id })).status).toBe(404);
+  });
+
   it("counts each prompt of a batch, and lets those behind it run", async () => {
     const url = await start({ ...STUCK, maxNumSeqs: 2 });
     const batch = abortable(url, "/v1/completions", { model: "sim", prompt: Array(20).fill("x") });
@@ -196,6 +208,8 @@ describe("refusals", () => {
     ["/v1/completions", { model: "sim", prompt: "" }, 400, /prompt must not be empty/],
     ["/v1/completions", { model: "sim" }, 400, /prompt must be a string/],
     ["/v1/responses", { model: "sim", input: 5 }, 400, /input must be a non-empty array/],
+    ["/v1/responses", { model: "sim", input: "x", previous_response_id: 5 }, 400, /must be a string/],
+    ["/v1/responses", { model: "sim", input: "x", store: "no" }, 400, /store must be true or false/],
     ["/v1/embeddings", { model: "sim", input: "x", encoding_format: "hex" }, 400, /encoding_format/],
     ["/v1/embeddings", { model: "sim", input: "x", dimensions: 0 }, 400, /dimensions/],
     ["/v1/embeddings", { model: "sim", input: Array(2049).fill("x") }, 400, /2049 entries; at most 2048/],
