@@ -1,6 +1,7 @@
 // The shape of the config file: its keys, their types, ranges and defaults. `allowed` says in words what a
 // pattern means.
 import Type, { type Static } from "typebox";
+import { SOURCE_NAMES } from "../session/sources.js";
 import { DURATION_PATTERN } from "./duration.js";
 import { SecretSchema } from "./secret.js";
 
@@ -26,6 +27,13 @@ export const DEFAULTS = {
 
 /** What an address may be listened on at. */
 export const HOST_PATTERN = "^[A-Za-z0-9.:_-]{1,255}$";
+
+/** Stands among sources for all of DEFAULT_SOURCES, in its place. */
+export const DEFAULT = "default";
+/** Sources that are written as a name alone. */
+export const BARE_NAMES: readonly string[] = [...SOURCE_NAMES, DEFAULT];
+/** What `session.sources` must be, in words. */
+export const SOURCES_FORM = "a list of 1 to 64 sources";
 
 const strict = { additionalProperties: false };
 
@@ -79,12 +87,20 @@ const WorkerSchema = Type.Object(
 
 const text = { type: "string" };
 
-/** Names of sources and forms of fields are checked by the rules of sources. */
+/** Names of sources and forms of fields are checked by the rules of sources, and so is a bare name that stands as a key. */
 const SourceSchema = Type.Unsafe<unknown>({
   type: ["string", "object"],
   properties: { header: text, body: text, parent: text },
+  patternProperties: { [`^(${BARE_NAMES.join("|")})$`]: {} },
   additionalProperties: false,
   allowed: "the name of a source, { header: NAME } or { body: PATH }",
+});
+
+/** A single source passes here: the rules of sources refuse it, and say how it is written. */
+const SourcesSchema = Type.Unsafe<unknown>({
+  type: ["array", "string", "object"],
+  ...{ items: SourceSchema, minItems: 1, maxItems: 64 },
+  allowed: SOURCES_FORM,
 });
 
 const TenantSchema = Type.Object(
@@ -117,9 +133,7 @@ const SessionSchema = Type.Object(
     when_full: Type.Optional(Type.Enum(["evict-idle", "refuse-new"], { default: DEFAULTS.whenFull })),
     binding: Type.Optional(Type.Enum(["session", "parent-group"], { default: DEFAULTS.binding })),
     first_placement: Type.Optional(Type.Enum(["policy", "parent"], { default: DEFAULTS.firstPlacement })),
-    sources: Type.Optional(
-      Type.Array(SourceSchema, { minItems: 1, maxItems: 64, allowed: "a list of 1 to 64 sources" }),
-    ),
+    sources: Type.Optional(SourcesSchema),
     tenant: Type.Optional(TenantSchema),
     model_suffixes: Type.Optional(ModelSuffixes),
     allow_pin: Type.Optional(Type.Boolean({ default: DEFAULTS.allowPin })),

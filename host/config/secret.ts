@@ -24,6 +24,11 @@ export interface Secret {
   readonly origin: string;
 }
 
+/** A secret, and the value of the config that names its place. */
+export interface NamedSecret extends Secret {
+  readonly path: Path;
+}
+
 const FORMS = "{ env: NAME } or { file: PATH }";
 const MAX_FILE_BYTES = 65_536;
 
@@ -37,7 +42,7 @@ export const SecretSchema = Type.Unsafe<{ readonly env?: string; readonly file?:
     env: { type: scalars, allowed: "the name of an environment variable" },
     file: { type: scalars, allowed: "the path of a file" },
   },
-  additionalProperties: false,
+  ...{ additionalProperties: false, secret: true },
   allowed: FORMS,
 });
 
@@ -50,7 +55,7 @@ export function readSecret(
   value: unknown,
   places: SecretPlaces,
   remarks: Remarks,
-): Secret | undefined {
+): NamedSecret | undefined {
   const refuse = (at: Path, message: string) => remarks.mistake(at, "value", `${pathText(at)} ${message}`);
   if (!isMapping(value)) {
     if (isScalar(value)) refuse(path, `must be ${FORMS}, found a literal: the config holds no secret itself`);
@@ -63,8 +68,9 @@ export function readSecret(
     return undefined;
   }
   const found = form === "env" ? fromVariable(value.env, places) : fromFile(value.file, places);
-  if (found === undefined || "text" in found) return found;
-  refuse([...path, form], found.breach);
+  const place = [...path, form];
+  if (found === undefined || "text" in found) return found && { ...found, path: place };
+  refuse(place, found.breach);
   return undefined;
 }
 
@@ -75,7 +81,7 @@ interface Breach {
 
 function formOf(value: Raw): "env" | "file" | Breach | undefined {
   const { env, file } = value;
-  if (env !== undefined && file !== undefined) return { breach: `must be one of ${FORMS}, found both` };
+  if (env !== undefined && file !== undefined) return { breach: `must be either ${FORMS}, found both` };
   if (env !== undefined) return "env";
   if (file !== undefined) return "file";
   // A key that nobody knows is told as such, and may well be meant for one of these.
@@ -85,7 +91,8 @@ function formOf(value: Raw): "env" | "file" | Breach | undefined {
 function fromVariable(name: unknown, { environment }: SecretPlaces): Secret | Breach | undefined {
   if (!isScalar(name)) return undefined;
   if (typeof name !== "string" || !/^[A-Za-z_][A-Za-z0-9_]{0,254}$/.test(name)) {
-    return { breach: "must be the name of an environment variable, made of letters, digits and underscores" };
+    const form = "must be the name of an environment variable, made of letters, digits and underscores";
+    return { breach: name === "" ? `${form}, found ""` : form };
   }
   const text = Object.hasOwn(environment, name) ? environment[name] : undefined;
   const origin = `the environment variable ${name}`;
@@ -95,7 +102,8 @@ function fromVariable(name: unknown, { environment }: SecretPlaces): Secret | Br
 
 function fromFile(name: unknown, { file }: SecretPlaces): Secret | Breach | undefined {
   if (!isScalar(name)) return undefined;
-  if (typeof name !== "string" || name === "") return { breach: "must be the path of a file" };
+  if (typeof name !== "string") return { breach: "must be the path of a file" };
+  if (name === "") return { breach: 'must be the path of a file, found ""' };
   const path = resolve(dirname(file), name);
   const origin = `the file ${quote(path)}`;
   const read = contentOf(path);

@@ -2,19 +2,21 @@
 import {
   DEFAULT_SOURCES,
   PER_REQUEST_HEADERS,
+  SESSION_HEADERS,
   SOURCE_NAMES,
   type SourceSpec,
   type TenantSpec,
 } from "../session/sources.js";
 import type { Path } from "../yaml/parse.js";
-import { pathText, quote, unknownWord } from "../yaml/words.js";
+import { describe, pathText, quote, unknownWord } from "../yaml/words.js";
 import { isMapping, list, type Raw, type Remarks } from "./remarks.js";
+import { BARE_NAMES, DEFAULT, SOURCES_FORM } from "./schema.js";
 
-/** Stands for all of DEFAULT_SOURCES, in its place. */
-const DEFAULT = "default";
-const ALLOWED: readonly string[] = [...SOURCE_NAMES, DEFAULT, "{ header: NAME }", "{ body: PATH }"];
+const ALLOWED: readonly string[] = [...BARE_NAMES, "{ header: NAME }", "{ body: PATH }"];
 
 const HEADER_FORM = /^[!#$%&'*+.^_`|~0-9a-z-]{1,256}$/;
+/** The root and the brackets of JSONPath, which would be looked for as parts of names. */
+const JSON_PATH = /^\$(?:$|[.[])|\[[^\]]*\]/;
 const BODY_FORM = /^[^.]{1,64}(\.[^.]{1,64}){0,7}$/u;
 const PER_REQUEST_PATHS: ReadonlySet<string> = new Set(["id", "request_id", "previous_response_id"]);
 const CREDENTIALS: ReadonlySet<string> = new Set([
@@ -23,14 +25,23 @@ const CREDENTIALS: ReadonlySet<string> = new Set([
 /** Credentials that tell clients apart, and so tenants. */
 const TENANT_CREDENTIALS: ReadonlySet<string> = new Set(["authorization", "x-api-key"]);
 
+/** Headers that are the same whichever session a request is of, and those of x-stainless-*. */
+const DESCRIPTIVE_HEADERS: ReadonlySet<string> = new Set([
+  ...["accept", "accept-charset", "accept-encoding", "accept-language", "cache-control", "pragma"],
+  ...["content-encoding", "content-length", "content-type", "date", "expect", "host", "via"],
+  ...["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"],
+  ...["user-agent", "sec-fetch-mode", "anthropic-beta", "anthropic-version", "x-app"],
+]);
+
 type Kind = "header" | "body";
 type Purpose = "session" | "tenant";
+type Item = SourceSpec | typeof DEFAULT;
 
 /** Applies the rules to one config. What it returns is to be used only where there are no mistakes. */
 export class SourceRules {
   readonly #remarks: Remarks;
-  /** What is read already, and where in the file that stands. */
-  readonly #seen = new Map<string, string>();
+  /** What is read already, by which item, and where in the file that stands. */
+  readonly #seen = new Map<string, { readonly item: Item; readonly place: string }>();
 
   constructor(remarks: Remarks) {
     this.#remarks = remarks;
@@ -39,6 +50,7 @@ export class SourceRules {
   /** `session.sources`, in its order, each once, with `default` spelled out and headers in lower case. */
   sources(value: unknown): readonly SourceSpec[] {
     if (value === undefined) return DEFAULT_SOURCES;
+    this.#refuseSingle(value);
     const items = list(value);
     return items.flatMap((item, index) => {
       const path = ["session", "sources", index];
@@ -64,8 +76,16 @@ export class SourceRules {
     this.#remarks.mistake(path, "value", `${pathText(path)} ${message}`);
   }
 
+  /** One source that is no list, which the shape lets through to be told here. */
+  #refuseSingle(value: unknown): void {
+    if (typeof value !== "string" && !isMapping(value)) return;
+    const isWord = typeof value === "string" && /^[\w, -]{1,80}$/.test(value);
+    const hint = isWord ? ` (write [${value}])` : isMapping(value) ? " (put it in [ ])" : "";
+    this.#mistake(["session", "sources"], `must be ${SOURCES_FORM}, found ${describe(value)}${hint}`);
+  }
+
   #warnOfPrefix(path: Path): void {
-    const message = `${pathText(path)} is "prefix", behind which a source is asked only for requests without a prompt`;
+    const message = `${pathText(path)} is "prefix", which stands before other sources: they count only for requests without a prompt; put it last`;
     this.#remarks.warning(path, "value", message);
   }
 
@@ -77,20 +97,29 @@ export class SourceRules {
   }
 
   #field(path: Path, item: unknown): SourceSpec | undefined {
-    const kind = isMapping(item) ? this.#kind(path, item) : undefined;
-    if (!isMapping(item) || kind === undefined) return undefined;
+    if (!isMapping(item)) return undefined;
+    const bare = Object.keys(item).find((key) => BARE_NAMES.includes(key));
+    if (bare !== undefined) {
+      const message = `${pathText(path)} must not have the key ${quote(bare)}: this source is a bare name, without { }`;
+      this.#remarks.mistake([...path, bare], "key", message);
+      return undefined;
+    }
+    const kind = this.#kind(path, item);
+    if (kind === undefined) return undefined;
     const name = this.#name([...path, kind], item[kind], kind, "session");
     const parent = this.#name([...path, "parent"], item.parent, kind, "session");
     if (name === undefined) return undefined;
-    if (parent === name)
-      this.#mistake([...path, "parent"], `must be another ${kind} than that of the session`);
+    if (parent === name) {
+      const found = quote(String(item.parent));
+      this.#mistake([...path, "parent"], `must be another ${kind} than that of the session, found ${found}`);
+    }
     return kind === "header" ? { header: name, parent } : { body: name, parent };
   }
 
   /** Which of its two forms a mapping has. */
   #kind(path: Path, { header, body, parent, ...unknown }: Raw): Kind | undefined {
     if (header !== undefined && body !== undefined) {
-      this.#mistake(path, 'must have one of the keys "header" and "body", found both');
+      this.#mistake(path, 'must have exactly one of the keys "header" and "body", found both');
       return undefined;
     }
     if (header !== undefined) return "header";
@@ -118,23 +147,35 @@ export class SourceRules {
   }
 
   /** The second of two same sources would never be asked. `how` says in which way this one stands here. */
-  #refuseRepeat(path: Path, item: SourceSpec | typeof DEFAULT, how: string): void {
+  #refuseRepeat(path: Path, item: Item, how: string): void {
     const identity = identityOf(item);
     const earlier = this.#seen.get(identity);
-    if (earlier === undefined) this.#seen.set(identity, `${how} at line ${this.#remarks.lineOf(path)}`);
-    else this.#mistake(path, `repeats ${wordsFor(item)}, ${earlier}`);
+    if (earlier !== undefined)
+      this.#mistake(path, `repeats ${wordsFor(item, earlier.item)}, ${earlier.place}`);
+    else this.#seen.set(identity, { item, place: `${how} at line ${this.#remarks.lineOf(path)}` });
   }
 }
 
 /** What a source reads, whatever its parent. */
-function identityOf(item: SourceSpec | typeof DEFAULT): string {
-  if (typeof item === "string") return item;
-  return "header" in item ? `header ${item.header}` : `body ${item.body}`;
+function identityOf(item: Item): string {
+  const header = headerOf(item);
+  if (header !== undefined) return `header ${header}`;
+  return typeof item === "object" && "body" in item ? `body ${item.body}` : String(item);
 }
 
-function wordsFor(item: SourceSpec | typeof DEFAULT): string {
-  if (typeof item === "string") return quote(item);
-  return "header" in item ? `the header ${quote(item.header)}` : `the body's ${quote(item.body)}`;
+/** The header that an item reads; a client's others count only beside it. */
+function headerOf(item: Item): string | undefined {
+  if (typeof item === "string") return SESSION_HEADERS.get(item);
+  return "header" in item ? item.header : undefined;
+}
+
+/** What an item reads, which an earlier one reads, too: one of them may be the client whose header the other is. */
+function wordsFor(item: Item, earlier: Item): string {
+  if (typeof item === "string" && typeof earlier === "string") return quote(item);
+  if (typeof item === "object" && "body" in item) return `the body's ${quote(item.body)}`;
+  const client = [item, earlier].find((one) => typeof one === "string");
+  const header = `the header ${quote(String(headerOf(item)))}`;
+  return client === undefined ? header : `${header} of ${quote(client)}`;
 }
 
 /** Why a header may not be used, to follow its place. */
@@ -143,6 +184,8 @@ function headerBreach(text: string, purpose: Purpose): string | undefined {
   if (!HEADER_FORM.test(name)) return `must be the name of an HTTP header, found ${quote(text)}`;
   if (name.startsWith("x-hawser-")) return `must not be ${quote(text)}: x-hawser-* is the gateway's own`;
   if (PER_REQUEST_HEADERS.has(name)) return perRequest(text, purpose);
+  if (DESCRIPTIVE_HEADERS.has(name) || name.startsWith("x-stainless-"))
+    return `must not be ${quote(text)}, which describes the client or its message, not a ${purpose}`;
   if (!CREDENTIALS.has(name) || (purpose === "tenant" && TENANT_CREDENTIALS.has(name))) return undefined;
   return `must not be ${quote(text)}: a secret is no ${purpose}`;
 }
@@ -150,6 +193,8 @@ function headerBreach(text: string, purpose: Purpose): string | undefined {
 /** Why a path into the body may not be used, to follow its place. */
 function bodyBreach(text: string, purpose: Purpose): string | undefined {
   if (PER_REQUEST_PATHS.has(text)) return perRequest(text, purpose);
+  if (JSON_PATH.test(text))
+    return `must be names joined by dots, through objects only, without the $ and [ ] of JSONPath, found ${quote(text)}`;
   if (BODY_FORM.test(text)) return undefined;
   return `must be 1 to 8 names joined by dots, each of 1 to 64 characters, found ${quote(text)}`;
 }

@@ -8,6 +8,7 @@ import { SessionKeyError } from "../routing/refusals.js";
 import type { Router } from "../routing/router.js";
 import type { Worker } from "../routing/worker.js";
 import { type AskOptions, readAsk, refusalOf } from "./ask.js";
+import { discardBody } from "./body.js";
 import { errorBody, type GatewayError } from "./errors.js";
 import type { Fleet } from "./fleet.js";
 
@@ -21,6 +22,7 @@ export interface AdminContext {
   readonly token: string | undefined;
 }
 
+const REQUEST_TIMEOUT_MS = 30_000;
 const DEFAULT_LIMIT = 100;
 const MAX_LIMIT = 1_000;
 const NO_SESSION: GatewayError = {
@@ -42,21 +44,24 @@ export function createAdmin(context: AdminContext): FastifyInstance {
     logger: false,
     forceCloseConnections: true,
     bodyLimit: context.bodyLimit,
+    requestTimeout: REQUEST_TIMEOUT_MS,
+    frameworkErrors: (error, request, reply) => refuse(request, reply, toError(error)),
     routerOptions: { ignoreTrailingSlash: true },
   });
   // A body is a client's request: it is read as such, whatever its type says.
   app.removeAllContentTypeParsers();
   app.addContentTypeParser("*", { parseAs: "buffer" }, (_request, body, done) => done(null, body));
   app.addHook("onRequest", (request, _reply, done) => {
+    request.raw.headers["content-type"] = "application/octet-stream";
     const refusal = context.token === undefined ? strangeHost(request) : badToken(request, context.token);
     done(refusal && new AdminError(refusal));
   });
-  app.setErrorHandler((error: Error & { statusCode?: number }, _request, reply) =>
-    send(reply, toError(error)),
-  );
+  app.setErrorHandler((error: Error & { statusCode?: number }, request, reply) => {
+    refuse(request, reply, toError(error));
+  });
   app.setNotFoundHandler((request, reply) => {
     const message = `there is no ${request.method} ${request.url.split("?", 1)[0]}`;
-    send(reply, { status: 404, code: "unknown_path", message });
+    refuse(request, reply, { status: 404, code: "unknown_path", message });
   });
   addSessions(app, context);
   app.get("/admin/workers", () => ({
@@ -208,7 +213,8 @@ function toError(error: Error & { statusCode?: number }): GatewayError {
   return { status: 500, code: "internal_error", message: "the gateway failed to handle the request" };
 }
 
-function send(reply: FastifyReply, error: GatewayError): void {
+function refuse(request: FastifyRequest, reply: FastifyReply, error: GatewayError): void {
+  discardBody(request.raw);
   if (error.status === 401) void reply.header("www-authenticate", "Bearer");
   void reply.code(error.status).type("application/json").send(errorBody("openai", error));
 }

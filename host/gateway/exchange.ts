@@ -124,7 +124,7 @@ export class Exchange implements AttemptListener {
   }
 
   onHead({ lease }: Attempt, { status, message, headers, raw }: Head): void {
-    if (TURNED_AWAY.has(status) && this.#reselect(`it answered with status ${status}`)) return;
+    if (TURNED_AWAY.has(status) && this.#reselect()) return;
     if (status < 400) {
       lease.commit();
       this.#expectId(headers);
@@ -160,9 +160,9 @@ export class Exchange implements AttemptListener {
 
   onFailure({ lease }: Attempt, error: Error): void {
     const isAnswered = this.#head !== null || this.#response.headersSent;
-    if (!isAnswered && this.#reselect(error.message)) return;
-    this.#failed = true;
     this.#context.onWorkerFailure(lease, error.message);
+    if (!isAnswered && this.#reselect()) return;
+    this.#failed = true;
     if (!this.#response.headersSent) {
       const message = `worker "${lease.worker.id}" could not be reached or broke off before it answered`;
       this.#fail({ status: 502, code: "worker_unreachable", message });
@@ -177,8 +177,8 @@ export class Exchange implements AttemptListener {
    * Has a session that is kept on its worker as long as that serves it placed anew, once, because it does not; false
    * where there is no other worker.
    */
-  #reselect(reason: string): boolean {
-    const { router, onWorkerFailure } = this.#context;
+  #reselect(): boolean {
+    const { router } = this.#context;
     const failed = this.#attempt!;
     if (this.#reselected || failed.lease.reason !== "hard") return false;
     let lease: Lease;
@@ -189,7 +189,6 @@ export class Exchange implements AttemptListener {
       throw error;
     }
     this.#reselected = true;
-    onWorkerFailure(failed.lease, reason);
     failed.abandon("another worker was chosen");
     failed.lease.release("failed");
     this.#dispatch(lease);

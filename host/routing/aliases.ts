@@ -12,7 +12,7 @@ const NEWER = 5;
 const OLDER = 6;
 const LINK = 7;
 
-/** At most as many names as there can be bindings; beyond that the oldest give way. */
+/** Names of bindings, up to a number in all; beyond that the oldest give way. */
 export class AliasTable {
   readonly #records: Int32Array;
   readonly #byHash: Chains;
@@ -26,13 +26,13 @@ export class AliasTable {
   /** The record that gives way next where all are in use. */
   #hand = 0;
 
-  constructor(capacity: number) {
+  constructor(bindings: number, capacity: number) {
     this.#capacity = capacity;
     this.#records = new Int32Array((capacity + 1) * STRIDE);
     const words = this.#records;
     const link = { words, stride: STRIDE, word: LINK };
     this.#byHash = new Chains({ words, stride: STRIDE, word: 0 }, link, capacity);
-    this.#newest = new Int32Array(capacity + 1);
+    this.#newest = new Int32Array(bindings + 1);
   }
 
   /** The binding that a name stands for, or NONE. */

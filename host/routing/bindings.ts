@@ -10,7 +10,7 @@ import type { Worker } from "./worker.js";
 /** What a binding is of: one session, or all children of one parent. */
 export const SESSION = 0;
 export const GROUP = 1;
-/** The kind of hash under which aliases are found. */
+/** The kind of hash under which aliases are found, and sessions that have no other name. */
 export const ALIAS = 2;
 
 /** What to do where one binding more is needed than there may be: see `SessionOptions.whenFull`. */
@@ -73,6 +73,8 @@ const MADE_AT = 3;
 const MOVES = 4;
 /** Number of a reason. */
 const WHY = 5;
+/** The public name, mixed with the secret: clients can choose keys whose public names are alike. */
+const ID_HASH = 6;
 
 // Flags.
 const IN_USE = 1;
@@ -82,11 +84,15 @@ const ENDING = 4;
 const OF_GROUP = 8;
 /** In the idle list: it stands and has no lease. */
 const IDLE = 16;
+/** Named by the id of an answer alone. */
+const UNNAMED = 32;
 
 /** Reasons that are told apart: more than any policy has. */
 const MOST_REASONS = 0xffff;
 /** Stale bindings that one request clears away at the most: more than it can make, so that the work is never put off for long. */
 const STEPS = 8;
+/** Aliases that there is room for in any case: all that the sessions of a default table can have. */
+const ALIASES = 2 ** 20;
 /** How far from the end of the idle list a binding's place is looked for. */
 const NEAR = 64;
 /** Records that are looked at for one page of bindings. */
@@ -116,13 +122,19 @@ export class BindingTable {
   readonly #freeNumbers: number[] = [];
   readonly #gone: Worker[] = [];
   readonly #reasons: string[] = [""];
+  readonly #secretLow: number;
+  readonly #secretHigh: number;
   #size = 0;
+  #unnamed = 0;
   #used = 0;
   #free = NONE;
   #oldest = NONE;
   #newest = NONE;
 
-  constructor(ttlMs: number, maxBindings: number, whenFull: WhenFull) {
+  /** `secret` are the words under which the hashes of bindings are made. */
+  constructor(ttlMs: number, maxBindings: number, whenFull: WhenFull, secret: Int32Array) {
+    this.#secretLow = secret[0]! ^ secret[2]!;
+    this.#secretHigh = secret[1]! ^ secret[3]!;
     this.#ttlMs = ttlMs;
     this.#maxBindings = maxBindings;
     this.#evicts = whenFull === "evict-idle";
@@ -131,10 +143,10 @@ export class BindingTable {
     this.#idle = new Int32Array((maxBindings + 1) * IDLE_STRIDE);
     this.#times = new Float64Array(this.#words.buffer);
     const field = (word: number) => ({ words: this.#words, stride: STRIDE, word });
-    const idLink = { words: this.#more, stride: MORE, word: ID_LINK };
+    const more = (word: number) => ({ words: this.#more, stride: MORE, word });
     this.#byHash = new Chains(field(0), field(LINK), maxBindings);
-    this.#byId = new Chains(field(ID_LOW), idLink, maxBindings);
-    this.#aliases = new AliasTable(maxBindings);
+    this.#byId = new Chains(more(ID_HASH), more(ID_LINK), maxBindings);
+    this.#aliases = new AliasTable(maxBindings, Math.max(maxBindings, Math.min(16 * maxBindings, ALIASES)));
   }
 
   /** Bindings held, tentative ones included. */
@@ -142,21 +154,21 @@ export class BindingTable {
     return this.#size;
   }
 
-  /** The binding of a hash, or NONE. One whose idle time is over is none. */
+  /** The binding of a hash, or NONE. A stale one is none. */
   find(hash: Int32Array, now: number): number {
     const binding = this.#lookUp(hash);
-    return binding !== NONE && this.#isExpired(binding, now) ? NONE : binding;
+    return binding !== NONE && this.#isStale(binding, now) ? NONE : binding;
   }
 
   /** The binding that an alias stands for, or NONE. */
   findAlias(hash: Int32Array, now: number): number {
     const binding = this.#aliases.find(hash);
-    return binding !== NONE && this.#isExpired(binding, now) ? NONE : binding;
+    return binding !== NONE && this.#isStale(binding, now) ? NONE : binding;
   }
 
   /** The binding with a public name that stands, or NONE. */
   findId(low: number, high: number, now: number): number {
-    let binding = this.#byId.first(low);
+    let binding = this.#byId.first(this.#idHash(low, high));
     while (binding !== NONE) {
       const at = binding * STRIDE;
       const same = this.#words[at + ID_LOW] === low && this.#words[at + ID_HIGH] === high;
@@ -171,8 +183,8 @@ export class BindingTable {
    * the table is full and nothing may or can give way.
    */
   add(hash: Int32Array, idLow: number, idHigh: number, kind: number, now: number): number {
-    const expired = this.#lookUp(hash);
-    if (expired !== NONE) this.#remove(expired);
+    const stale = this.#lookUp(hash);
+    if (stale !== NONE) this.#remove(stale);
     if (this.#size >= this.#maxBindings && !this.#makeRoom(now)) {
       this.refused++;
       return NONE;
@@ -184,8 +196,10 @@ export class BindingTable {
     words.set(hash, at);
     words[at + ID_LOW] = idLow;
     words[at + ID_HIGH] = idHigh;
-    words[at + FLAGS] = kind === GROUP ? IN_USE | OF_GROUP : IN_USE;
+    words[at + FLAGS] = IN_USE | (kind === GROUP ? OF_GROUP : 0) | (kind === ALIAS ? UNNAMED : 0);
+    if (kind === ALIAS) this.#unnamed++;
     this.#more.fill(0, binding * MORE, (binding + 1) * MORE);
+    this.#more[binding * MORE + ID_HASH] = this.#idHash(idLow, idHigh);
     this.#more[binding * MORE + MADE_AT] = Math.floor(now / 1_000);
     this.#size++;
     this.#byHash.add(binding);
@@ -381,15 +395,17 @@ export class BindingTable {
   #stands(binding: number, now: number): boolean {
     const flags = this.#words[binding * STRIDE + FLAGS]!;
     const isBound = (flags & (IN_USE | BOUND)) === (IN_USE | BOUND);
-    return isBound && this.workerOf(binding) !== null && !this.#isExpired(binding, now);
+    return isBound && this.workerOf(binding) !== null && !this.#isStale(binding, now);
   }
 
   #isHeld(binding: number): boolean {
     return this.#words[binding * STRIDE + LEASES] !== NONE;
   }
 
-  #isExpired(binding: number, now: number): boolean {
-    return !this.#isHeld(binding) && this.#usedAt(binding) + this.#ttlMs <= now;
+  /** Whether a binding that nobody uses is none any more: its idle time is over, or its worker was removed. */
+  #isStale(binding: number, now: number): boolean {
+    if (this.#isHeld(binding)) return false;
+    return this.#usedAt(binding) + this.#ttlMs <= now || this.workerOf(binding) === null;
   }
 
   #usedAt(binding: number): number {
@@ -412,10 +428,15 @@ export class BindingTable {
     return NONE;
   }
 
+  /** Whether a session that nobody has named may be bound: they displace no other, and have half of the table at most. */
+  get hasRoomForUnnamed(): boolean {
+    return this.#size < this.#maxBindings && this.#unnamed < Math.ceil(this.#maxBindings / 2);
+  }
+
   /** Whether `add` would make a binding. */
   hasRoom(now: number): boolean {
     if (this.#size < this.#maxBindings) return true;
-    if (this.#oldest !== NONE && (this.#evicts || this.#isExpired(this.#oldest, now))) return true;
+    if (this.#oldest !== NONE && (this.#evicts || this.#isStale(this.#oldest, now))) return true;
     return this.#gone.some((worker) => this.#hasIdle(worker));
   }
 
@@ -436,7 +457,7 @@ export class BindingTable {
   }
 
   #expireOldest(now: number): boolean {
-    if (this.#oldest === NONE || !this.#isExpired(this.#oldest, now)) return false;
+    if (this.#oldest === NONE || !this.#isStale(this.#oldest, now)) return false;
     this.#remove(this.#oldest);
     return true;
   }
@@ -470,6 +491,7 @@ export class BindingTable {
     const at = binding * STRIDE;
     this.#unlinkIdle(binding);
     this.#unlinkWorker(binding);
+    if (this.#words[at + FLAGS]! & UNNAMED) this.#unnamed--;
     this.#aliases.forget(binding);
     this.#byHash.remove(binding);
     this.#byId.remove(binding);
@@ -505,6 +527,12 @@ export class BindingTable {
     if (this.isBound(binding)) worker.addSessions(-1);
     this.#words[at + WORKER] = NONE;
     this.#words[at + FLAGS]! &= ~BOUND;
+  }
+
+  #idHash(low: number, high: number): number {
+    let hash = Math.imul(low ^ this.#secretLow, 0x85ebca6b);
+    hash = Math.imul(hash ^ (hash >>> 13) ^ high ^ this.#secretHigh, 0xc2b2ae35);
+    return hash ^ (hash >>> 16);
   }
 
   #reasonNumber(reason: string): number {

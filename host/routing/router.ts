@@ -7,7 +7,7 @@ import type { Failure } from "../abi/reasons.js";
 import { type Rehearsal, Turn } from "../policy/decider.js";
 import { FILLED } from "../policy/filled.js";
 import { SeedGenerator } from "../policy/random.js";
-import { ALIAS, BindingTable, type BindingView, SESSION } from "./bindings.js";
+import { ALIAS, BindingTable, type BindingView } from "./bindings.js";
 import { NONE } from "./chains.js";
 import { hashSession, parseSessionId, sessionId } from "./hash.js";
 import { Lease } from "./lease.js";
@@ -55,8 +55,8 @@ export class Router {
     this.#random = new SeedGenerator(options.seed);
     const { ttlMs = DEFAULT_TTL_MS, maxBindings = DEFAULT_MAX_BINDINGS, whenFull = "evict-idle" } = session;
     const { modelSuffixes = [] } = session;
-    this.#bindings = new BindingTable(ttlMs, maxBindings, whenFull);
     const secret = new Int32Array(new Uint8Array(randomBytes(16)).buffer);
+    this.#bindings = new BindingTable(ttlMs, maxBindings, whenFull, secret);
     this.#roster = new Roster(
       this.#contenders,
       (model) => new Scope(withoutSuffix(model, modelSuffixes), secret),
@@ -226,9 +226,13 @@ export class Router {
   name(lease: Lease, responseId: string): void {
     const { scope, worker } = lease;
     if (!scope || responseId === "" || worker.removed) return;
-    sipHash(scope, ALIAS, responseId, this.#nameHash);
+    const hash = this.#nameHash;
+    sipHash(scope, ALIAS, responseId, hash);
+    // A worker that gives an id twice: the session that has the name keeps it.
+    const known = this.#bindings.findAlias(hash, this.#now());
+    if (known !== NONE) return;
     if (lease.binding === NONE) this.#openUnnamed(lease);
-    if (lease.binding !== NONE) this.#bindings.addAlias(this.#nameHash, lease.binding);
+    if (lease.binding !== NONE) this.#bindings.addAlias(hash, lease.binding);
   }
 
   /** For `Lease.invalidate`. */
@@ -354,17 +358,17 @@ export class Router {
     if (isFinal && !bindings.isGroup(binding)) bindings.end(binding);
   }
 
-  /** A session that no request has named yet but by the id of its first answer, whose hash it is. */
+  /** A session that no request has named but by the id of its first answer, whose hash has just been made. */
   #openUnnamed(lease: Lease): void {
     const now = this.#now();
     const hash = this.#nameHash;
-    // A worker that gives an id twice: the first session of that name keeps it.
-    if (this.#bindings.find(hash, now) !== NONE) return;
-    lease.binding = this.#bindings.add(hash, hash[0]!, hash[1]!, SESSION, now);
-    if (lease.binding === NONE) return;
-    this.#bindings.hold(lease.binding, lease);
-    this.#bindings.accept(lease.binding, lease.worker, lease.reason);
-    lease.version = this.#bindings.version(lease.binding);
+    const bindings = this.#bindings;
+    bindings.tidy(now);
+    if (!bindings.hasRoomForUnnamed || bindings.find(hash, now) !== NONE) return;
+    lease.binding = bindings.add(hash, hash[0]!, hash[1]!, ALIAS, now);
+    bindings.hold(lease.binding, lease);
+    bindings.accept(lease.binding, lease.worker, lease.reason);
+    lease.version = bindings.version(lease.binding);
   }
 
   #byId(id: string, now: number): number {

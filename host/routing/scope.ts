@@ -2,14 +2,15 @@
 
 import { sipHash } from "./siphash.js";
 
-/** Tenants whose scopes are kept made. */
-const MOST_TENANTS = 4_096;
+/** Keys of tenants that are kept, in as many places; more are made anew. A power of two. */
+const PLACES = 256;
 
 /** The sessions of one model. */
 export class Scope {
   readonly #secret: Int32Array;
   readonly #own: Int32Array;
-  readonly #tenants = new Map<string, Int32Array>();
+  readonly #kept: Int32Array[] = [];
+  readonly #made = new Int32Array(4);
 
   /** `model` is the name under which sessions are told apart; `secret` are the four words of the table's secret. */
   constructor(
@@ -17,24 +18,26 @@ export class Scope {
     secret: Int32Array,
   ) {
     this.#secret = secret;
-    this.#own = this.#make("");
+    this.#make("");
+    this.#own = this.#made.slice();
   }
 
-  /** The key under which the session keys of a tenant are hashed, "" for none. */
+  /** The key under which the session keys of a tenant are hashed, "" for none. Nothing of the tenant's name is kept. */
   keyOf(tenant: string): Int32Array {
     if (tenant === "") return this.#own;
-    const known = this.#tenants.get(tenant);
-    if (known) return known;
-    if (this.#tenants.size >= MOST_TENANTS) this.#tenants.clear();
-    const made = this.#make(tenant);
-    this.#tenants.set(tenant, made);
-    return made;
+    this.#make(tenant);
+    const made = this.#made;
+    const place = made[0]! & (PLACES - 1);
+    const kept = this.#kept[place];
+    if (kept && isSame(kept, made)) return kept;
+    // Whoever has the key that stood here still has it.
+    const fresh = made.slice();
+    this.#kept[place] = fresh;
+    return fresh;
   }
 
-  #make(tenant: string): Int32Array {
-    const key = new Int32Array(4);
-    sipHash(this.#secret, 0, `${this.model}\0${tenant}`, key);
-    return key;
+  #make(tenant: string): void {
+    sipHash(this.#secret, 0, `${this.model}\0${tenant}`, this.#made);
   }
 }
 
@@ -42,4 +45,8 @@ export class Scope {
 export function withoutSuffix(model: string, suffixes: readonly string[]): string {
   const suffix = suffixes.find((ending) => model.endsWith(ending) && model.length > ending.length);
   return suffix === undefined ? model : model.slice(0, -suffix.length);
+}
+
+function isSame(one: Int32Array, other: Int32Array): boolean {
+  return one[0] === other[0] && one[1] === other[1] && one[2] === other[2] && one[3] === other[3];
 }

@@ -29,6 +29,12 @@ const CLIENTS = {
   opencode: { header: "x-session-id", parent: "x-parent-session-id" },
 } as const;
 
+/** The header in which each client that has a name here names its session; each names a parent, too. */
+export const SESSION_HEADERS: ReadonlyMap<string, string> = new Map([
+  ...Object.entries(CLIENTS).map(([client, { header }]) => [client, header] as const),
+  ["claude-code", "x-claude-code-session-id"],
+]);
+
 export const SOURCE_NAMES: readonly SourceName[] = [
   "dynamo",
   "claude-code",

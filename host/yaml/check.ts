@@ -5,9 +5,13 @@ import type { Mistake } from "./mistake.js";
 import type { SourceDocument, Where } from "./parse.js";
 import { describe, didYouMean, pathText, rangeText, suggest, unknownWord } from "./words.js";
 
-// `allowed` in a schema says in words what its pattern or type means: "a duration such as 30s".
+/** What is true or false to YAML 1.1, and to many who write YAML. */
+const OLD_BOOLEAN = /^(?:y|yes|n|no|on|off)$/i;
+
+// `allowed` in a schema says in words what its pattern or type means: "a duration such as 30s". `secret` marks a mapping
+// in which an unknown key may be a secret that stands in the wrong place: it is not quoted.
 const ajv = new Ajv({ allErrors: true, verbose: true, allowUnionTypes: true, ownProperties: true });
-ajv.addVocabulary(["allowed"]);
+ajv.addVocabulary(["allowed", "secret"]);
 
 /**
  * Compiles a schema. `whole` names the whole document in sentences, such as "the config".
@@ -72,10 +76,18 @@ function mistakeOf(error: ErrorObject, document: SourceDocument, whole: string):
   return place(path, "value", `${name} must be ${wanted(error)}`);
 }
 
+interface MappingSchema {
+  readonly properties?: Readonly<Record<string, { readonly secret?: boolean }>>;
+  readonly secret?: boolean;
+}
+
 function unknownKey(key: string, path: (string | number)[], schema: TSchema): string {
-  const allowed = Object.keys((schema as { properties?: object }).properties ?? {});
-  const what = `unknown key ${describe(key)}${path.length > 0 ? ` in ${pathText(path)}` : ""}`;
+  const { properties = {}, secret = false } = schema as MappingSchema;
+  const allowed = Object.keys(properties);
   const glued = allowed.find((name) => key.startsWith(`${name}:`));
+  const isSecret = secret || (glued !== undefined && properties[glued]!.secret === true);
+  const found = isSecret ? "" : ` ${describe(key)}`;
+  const what = `unknown key${found}${path.length > 0 ? ` in ${pathText(path)}` : ""}`;
   if (glued) return `${what}, a space must follow the colon of "${glued}:"`;
   return unknownWord(what, key, allowed);
 }
@@ -83,8 +95,13 @@ function unknownKey(key: string, path: (string | number)[], schema: TSchema): st
 function wanted({ data, parentSchema, keyword }: ErrorObject): string {
   const schema = parentSchema as Record<string, unknown>;
   const values = (schema.enum ?? []) as readonly string[];
-  const hint = typeof data === "string" ? didYouMean(data, values) : quotingHint(data, schema, keyword);
+  const hint = typeof data === "string" ? wordHint(data, values, schema) : quotingHint(data, schema, keyword);
   return `${allowedBy(schema)}, found ${describe(data)}${hint}`;
+}
+
+function wordHint(data: string, values: readonly string[], schema: Record<string, unknown>): string {
+  if (schema.type !== "boolean" || !OLD_BOOLEAN.test(data)) return didYouMean(data, values);
+  return ", which is text in YAML 1.2";
 }
 
 /** `id: 7` is a number in YAML; where the text "7" would do, say so. */

@@ -53,6 +53,20 @@ describe("admin", () => {
     ],
     ["sixteen characters", "", { HAWSER_ADMIN_TOKEN: TOKEN.slice(0, 16) }, {}, { token: TOKEN.slice(0, 16) }],
     ["the port of listen on another host", "admin: { host: 127.0.0.2, port: 8080 }", {}, {}, { port: 8080 }],
+    [
+      "the port of listen, which is on all addresses, but another one",
+      "listen: { host: 0.0.0.0, port: 9 }",
+      {},
+      {},
+      { port: 8081 },
+    ],
+    [
+      "any free port for both, one on all addresses",
+      "listen: { host: '::', port: 0 }\nadmin: { port: 0 }",
+      {},
+      {},
+      { port: 0 },
+    ],
     ["any free port for both", "listen: { port: 0 }\nadmin: { port: 0 }", {}, {}, { port: 0 }],
   ])("%s is taken", (_, more, environment, files, expected) => {
     const { admin, lines, warnings } = read(more, environment, files);
@@ -108,6 +122,39 @@ describe("admin", () => {
       ],
     ],
     [
+      "the default address where listen is on all",
+      "listen: { host: 0.0.0.0, port: 8081 }",
+      [
+        'hawser.yaml:2:32: listen.port must not be 8081: listen and admin would both be on port 8081, since the host "0.0.0.0" is every address',
+      ],
+    ],
+    [
+      "the port of listen where that is on all of IPv6",
+      "listen: { host: '::', port: 9 }\nadmin: { host: localhost, port: 9 }",
+      [
+        'hawser.yaml:3:33: admin.port must not be 9: listen and admin would both be on port 9, since the host "::" is every address',
+      ],
+    ],
+    [
+      "all addresses, of which listen has one",
+      "admin: { host: '0:0:0:0:0:0:0:0', port: 8080, token: { env: T } }",
+      [
+        'hawser.yaml:2:41: admin.port must not be 8080: listen and admin would both be on port 8080, since the host "0:0:0:0:0:0:0:0" is every address',
+      ],
+    ],
+    [
+      "all addresses twice",
+      "listen: { host: '::', port: 9 }\nadmin: { host: 0.0.0.0, port: 9, token: { env: T } }",
+      [
+        'hawser.yaml:3:31: admin.port must not be 9: listen and admin would both be on port 9, since the host "::" is every address',
+      ],
+    ],
+    [
+      "a token glued to its key, which is not told",
+      `admin: { "token:${TOKEN}" }`,
+      ['hawser.yaml:2:10: unknown key in admin, a space must follow the colon of "token:"'],
+    ],
+    [
       "an unknown key",
       "admin: { tokn: { env: T } }",
       ['hawser.yaml:2:10: unknown key "tokn" in admin, did you mean "token"? (allowed: host, port, token)'],
@@ -123,7 +170,7 @@ describe("admin", () => {
       ["hawser.yaml:2:16: admin.port must be a port from 1 to 65535, or 0 for any that is free, found 65536"],
     ],
   ])("%s is a mistake", (_, more, expected) => {
-    expect(read(more).lines).toEqual(expected);
+    expect(read(more, { T: TOKEN }).lines).toEqual(expected);
   });
 });
 
@@ -143,15 +190,23 @@ describe("a secret", () => {
     [
       "both",
       "{ env: T, file: t }",
-      "17: admin.token must be one of { env: NAME } or { file: PATH }, found both",
+      "17: admin.token must be either { env: NAME } or { file: PATH }, found both",
     ],
     [
       "an unknown key",
       `{ envv: ${TOKEN} }`,
-      '19: unknown key "envv" in admin.token, did you mean "env"? (allowed: env, file)',
+      '19: unknown key in admin.token, did you mean "env"? (allowed: env, file)',
+    ],
+    ["a key", `{ ${TOKEN} }`, "19: unknown key in admin.token (allowed: env, file)"],
+    ["a key beside another", `{ env: T, ${TOKEN} }`, "27: unknown key in admin.token (allowed: env, file)"],
+    [
+      "a part of a key",
+      `{ "env:${TOKEN}" }`,
+      '19: unknown key in admin.token, a space must follow the colon of "env:"',
     ],
     ["a secret for a variable's name", `{ env: ${TOKEN} }`, `24: ${variable}`],
     ["a number for a variable's name", "{ env: 3141592653589793 }", `24: ${variable}`],
+    ["no variable's name", "{ env: '' }", `24: ${variable}, found ""`],
     [
       "a list for a variable's name",
       "{ env: [a] }",
@@ -175,10 +230,24 @@ describe("a secret", () => {
     [
       "a variable with a space",
       "{ env: SPACED }",
-      `17: the admin token in the environment variable SPACED ${length}`,
+      `24: the admin token in the environment variable SPACED ${length}, but contains a space`,
     ],
-    ["a short variable", "{ env: SHORT }", `17: the admin token in the environment variable SHORT ${length}`],
-    ["no file name", "{ file: '' }", "25: admin.token.file must be the path of a file"],
+    [
+      "a short variable",
+      "{ env: SHORT }",
+      `24: the admin token in the environment variable SHORT ${length}, but has 15 characters`,
+    ],
+    [
+      "a very short file",
+      "{ file: keys/one }",
+      `25: the admin token in the file "keys/one" ${length}, but has 1 character`,
+    ],
+    [
+      "a file with a letter of another script",
+      "{ file: keys/foreign }",
+      `25: the admin token in the file "keys/foreign" ${length}, but contains a character that is not printable ASCII`,
+    ],
+    ["no file name", "{ file: '' }", '25: admin.token.file must be the path of a file, found ""'],
     [
       "a file that is not there",
       "{ file: none }",
@@ -212,7 +281,7 @@ describe("a secret", () => {
     [
       "a file with a second newline",
       "{ file: keys/lines }",
-      `17: the admin token in the file "keys/lines" ${length}`,
+      `25: the admin token in the file "keys/lines" ${length}, but contains a character that is not printable ASCII`,
     ],
   ])("as %s is a mistake that does not tell it", (_, value, expected) => {
     const environment = { T: TOKEN, EMPTY: "", SPACED, SHORT, HAWSER_ADMIN_TOKEN: TOKEN };
@@ -221,6 +290,8 @@ describe("a secret", () => {
       "keys/large": TOKEN.repeat(4_000),
       "keys/binary": Uint8Array.of(0xff, 0xfe),
       "keys/lines": `${TOKEN}\n\n`,
+      "keys/one": "s",
+      "keys/foreign": `${TOKEN} é`,
     });
     expect(lines).toEqual([`hawser.yaml:2:${expected}`]);
     expect(lines.join()).not.toMatch(/s3cret|31415/);
@@ -235,7 +306,7 @@ describe("a secret", () => {
   });
 
   test("of the default variable that is too short is a mistake at admin, or at the start of the file", () => {
-    const sentence = `the admin token in the environment variable HAWSER_ADMIN_TOKEN ${length}`;
+    const sentence = `the admin token in the environment variable HAWSER_ADMIN_TOKEN ${length}, but has 15 characters`;
     const environment = { HAWSER_ADMIN_TOKEN: SHORT };
     expect(read("admin: { host: 0.0.0.0 }", environment).lines).toEqual([`hawser.yaml:2:8: ${sentence}`]);
     expect(read("", environment).lines).toEqual([`hawser.yaml:1:1: ${sentence}`]);

@@ -75,7 +75,10 @@ describe("a config", () => {
       ["guard", "soft-affinity-load-guard"],
       ["spare", "own"],
     ]);
+    const cause = "has no effect: session.full_determinism is true, and nothing is bound";
     expect(warnings.map(formatMistake).map((line) => line.replace(/^.*hawser.yaml/, ""))).toEqual([
+      `:6:47: session.ttl ${cause}`,
+      `:6:59: session.max_bindings ${cause}`,
       ":9:3: worker_selection.prefill is not used: all requests are routed by worker_selection.aggregated",
       ":10:3: worker_selection.decode is not used: all requests are routed by worker_selection.aggregated",
     ]);
@@ -270,7 +273,7 @@ describe("one mistake, one line", () => {
     [
       "determinism",
       `${W}\nsession: { full_determinism: yes }`,
-      'hawser.yaml:2:30: session.full_determinism must be true or false, found "yes"',
+      'hawser.yaml:2:30: session.full_determinism must be true or false, found "yes", which is text in YAML 1.2',
     ],
     ["nothing after a key", `${W}\nsession:\n`, "hawser.yaml:2:1: session must be a mapping, found nothing"],
     [

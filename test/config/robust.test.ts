@@ -119,7 +119,7 @@ const odd = fc.letrec<{ value: unknown }>((tie) => ({
     fc.string({ unit: "binary", maxLength: 6 }),
     fc.array(tie("value"), { maxLength: 4 }),
     fc.dictionary(
-      fc.constantFrom("header", "body", "parent", "env", "file", "__proto__", "x"),
+      fc.constantFrom("header", "body", "parent", "prefix", "env", "file", "__proto__", "x"),
       tie("value"),
       { maxKeys: 3 },
     ),
@@ -130,7 +130,17 @@ test("no odd shape under admin or session makes it throw", { timeout: 60_000 }, 
   const under = (...keys: string[]) => fc.oneof(odd, fc.dictionary(fc.constantFrom(...keys), odd));
   const admin = under("host", "port", "token");
   const session = under(
-    ...["mode", "full_determinism", "when_full", "binding", "first_placement", "sources", "tenant"],
+    ...[
+      "mode",
+      "full_determinism",
+      "ttl",
+      "max_bindings",
+      "when_full",
+      "binding",
+      "first_placement",
+      "sources",
+      "tenant",
+    ],
     ...["model_suffixes", "allow_pin", "allow_affinity_header"],
   );
   fc.assert(

@@ -1,6 +1,13 @@
 import { describe, expect, test } from "vitest";
 import { parseConfig } from "../../host/config/config.js";
-import { DEFAULT_SOURCES, PER_REQUEST_HEADERS, SOURCE_NAMES } from "../../host/session/sources.js";
+import { RequestReader } from "../../host/session/request-reader.js";
+import {
+  DEFAULT_SOURCES,
+  PER_REQUEST_HEADERS,
+  SESSION_HEADERS,
+  SOURCE_NAMES,
+  type SourceName,
+} from "../../host/session/sources.js";
 import { formatMistake } from "../../host/yaml/mistake.js";
 
 const W = "workers: [{ id: a, url: http://127.0.0.1:9001 }]";
@@ -91,6 +98,26 @@ describe("a session", () => {
         ],
       },
     ],
+    [
+      "a client's header with another parent before the rest of default",
+      "{ sources: [{ header: X-Session-Id, parent: x-up }, default] }",
+      {
+        sources: [
+          { header: "x-session-id", parent: "x-up" },
+          ...DEFAULT_SOURCES.filter((spec) => spec !== "opencode"),
+        ],
+      },
+    ],
+    [
+      "the header that claude-code reads only beside the session's",
+      "{ sources: [default, { header: x-claude-code-agent-id }] }",
+      { sources: [...DEFAULT_SOURCES, { header: "x-claude-code-agent-id" }] },
+    ],
+    [
+      "names with a dollar sign or one bracket",
+      "{ sources: [{ body: $a.b$ }, { body: 'a]' }, { body: 'a.b[' }] }",
+      { sources: [{ body: "$a.b$" }, { body: "a]" }, { body: "a.b[" }] },
+    ],
     ["no endings", "{ model_suffixes: [] }", { modelSuffixes: [] }],
   ])("takes %s", (_, text, expected) => {
     const { session, mistakes } = read(text);
@@ -121,7 +148,7 @@ describe("a session", () => {
     [
       "allow_affinity_header",
       "{ allow_affinity_header: yes }",
-      '2:35: session.allow_affinity_header must be true or false, found "yes"',
+      '2:35: session.allow_affinity_header must be true or false, found "yes", which is text in YAML 1.2',
     ],
     [
       "no source",
@@ -131,7 +158,32 @@ describe("a session", () => {
     [
       "sources that are no list",
       "{ sources: codex }",
-      '2:21: session.sources must be a list of 1 to 64 sources, found "codex"',
+      '2:21: session.sources must be a list of 1 to 64 sources, found "codex" (write [codex])',
+    ],
+    [
+      "sources that only look like a list",
+      "{ sources: my chats? }",
+      '2:21: session.sources must be a list of 1 to 64 sources, found "my chats?"',
+    ],
+    [
+      "a source outside of a list",
+      "{ sources: { header: x-a } }",
+      "2:21: session.sources must be a list of 1 to 64 sources, found a mapping (put it in [ ])",
+    ],
+    [
+      "sources that are a number",
+      "{ sources: 7 }",
+      "2:21: session.sources must be a list of 1 to 64 sources, found 7",
+    ],
+    [
+      "a bare name with a value",
+      "{ sources: [default, { prefix: true }] }",
+      '2:33: session.sources[1] must not have the key "prefix": this source is a bare name, without { }',
+    ],
+    [
+      "a client with its header",
+      "{ sources: [{ header: x-a, dynamo: {} }] }",
+      `2:37: ${source} must not have the key "dynamo": this source is a bare name, without { }`,
     ],
     [
       "a source that is a number",
@@ -148,7 +200,7 @@ describe("a session", () => {
     [
       "a source that reads both",
       "{ sources: [{ header: a, body: b }] }",
-      `2:22: ${source} must have one of the keys "header" and "body", found both`,
+      `2:22: ${source} must have exactly one of the keys "header" and "body", found both`,
     ],
     [
       "a source misspelt",
@@ -178,7 +230,7 @@ describe("a session", () => {
     [
       "a parent that is the session",
       "{ sources: [{ header: a, parent: A }] }",
-      `2:43: ${source}.parent must be another header than that of the session`,
+      `2:43: ${source}.parent must be another header than that of the session, found "A"`,
     ],
     [
       "a credential as session",
@@ -195,6 +247,16 @@ describe("a session", () => {
       "{ sources: [{ header: X-Hawser-Pin }] }",
       `2:32: ${source}.header must not be "X-Hawser-Pin": x-hawser-* is the gateway's own`,
     ],
+    [
+      "a header that is the same for all sessions, as parent",
+      "{ sources: [{ header: a, parent: Host }] }",
+      `2:43: ${source}.parent must not be "Host", which describes the client or its message, not a session`,
+    ],
+    ...["$", "$.a", "$[0]", "a[0]", "a.b[*].c", "a['b']"].map((text): [string, string, string] => [
+      `JSONPath's ${text}`,
+      `{ sources: [{ body: "${text}" }] }`,
+      `2:30: ${source}.body must be names joined by dots, through objects only, without the $ and [ ] of JSONPath, found "${text}"`,
+    ]),
     ["an empty path", "{ sources: [{ body: '' }] }", `2:30: ${source}.body ${path} ""`],
     ["a path with a hole", "{ sources: [{ body: a..b }] }", `2:30: ${source}.body ${path} "a..b"`],
     ["a path that ends in a dot", "{ sources: [{ body: a. }] }", `2:30: ${source}.body ${path} "a."`],
@@ -249,6 +311,21 @@ describe("a session", () => {
       "{ sources: [default, codex] }",
       '2:31: session.sources[1] repeats "codex", part of "default" at line 2',
     ],
+    ...[...SESSION_HEADERS].map(([client, header]): [string, string, string] => [
+      `the header that ${client} reads, after default`,
+      `{ sources: [default, { header: ${header.toUpperCase()}, parent: x-up }] }`,
+      `2:31: session.sources[1] repeats the header "${header}" of "${client}", part of "default" at line 2`,
+    ]),
+    [
+      "a client's header after the client",
+      "{ sources: [opencode, { header: X-Session-Id }] }",
+      '2:32: session.sources[1] repeats the header "x-session-id" of "opencode", first at line 2',
+    ],
+    [
+      "a client after its header",
+      "{ sources: [{ header: thread-id }, codex] }",
+      '2:45: session.sources[1] repeats the header "thread-id" of "codex", first at line 2',
+    ],
     [
       "a tenant that is a name",
       "{ tenant: x-tenant }",
@@ -263,7 +340,7 @@ describe("a session", () => {
     [
       "a tenant that is both",
       "{ tenant: { header: a, body: b } }",
-      '2:20: session.tenant must have one of the keys "header" and "body", found both',
+      '2:20: session.tenant must have exactly one of the keys "header" and "body", found both',
     ],
     [
       "a credential that is no tenant",
@@ -319,6 +396,28 @@ describe("a session", () => {
     ]);
   });
 
+  test.each([
+    ...["accept", "accept-encoding", "connection", "content-length", "Content-Type", "host", "te"],
+    ...[
+      "transfer-encoding",
+      "User-Agent",
+      "x-stainless-lang",
+      "X-Stainless-Retry-Count",
+      "anthropic-version",
+    ],
+  ])("refuses %s, which is no session's", (header) => {
+    const cause = `must not be "${header}", which describes the client or its message, not a`;
+    expect(read(`{ sources: [{ header: ${header} }], tenant: { header: ${header} } }`).mistakes).toEqual([
+      `2:32: session.sources[0].header ${cause} session`,
+      expect.stringMatching(new RegExp(`^2:\\d+: session\\.tenant\\.header ${cause} tenant$`)),
+    ]);
+  });
+
+  test.each([...SESSION_HEADERS])("of %s is read from %s", (client, header) => {
+    const reader = new RequestReader({ sources: [client as SourceName] });
+    expect(reader.read({ [header]: "mine" }, Buffer.from("{}"))).toMatchObject({ key: "mine" });
+  });
+
   test.each(["authorization", "proxy-authorization", "x-api-key", "cookie"])(
     "is not told by %s",
     (header) => {
@@ -333,7 +432,7 @@ describe("a session", () => {
       "prefix before others",
       "{ sources: [prefix, default] }",
       [
-        '2:22: session.sources[0] is "prefix", behind which a source is asked only for requests without a prompt',
+        '2:22: session.sources[0] is "prefix", which stands before other sources: they count only for requests without a prompt; put it last',
       ],
     ],
     ["prefix at the end", "{ sources: [default, prefix] }", []],
@@ -345,23 +444,75 @@ describe("a session", () => {
     ["hard without it", "{ mode: hard, full_determinism: false, binding: session }", []],
     [
       "keys of bindings while there are none",
-      "{ mode: off, when_full: refuse-new, binding: session, first_placement: parent }",
-      ["when_full", "binding", "first_placement"].map((key) => {
+      "{ mode: off, ttl: 1s, max_bindings: 1, when_full: refuse-new, binding: session, first_placement: parent }",
+      ["ttl", "max_bindings", "when_full", "binding", "first_placement"].map((key) => {
         return expect.stringMatching(
           `^2:\\d+: session\\.${key} has no effect: session\\.mode is off, and nothing is bound$`,
         );
       }),
     ],
     [
-      "a key of bindings under full_determinism",
-      "{ full_determinism: true, binding: parent-group }",
-      ["2:36: session.binding has no effect: session.full_determinism is true, and nothing is bound"],
+      "keys of bindings under full_determinism",
+      "{ full_determinism: true, ttl: 1s, max_bindings: 1, when_full: evict-idle, first_placement: parent }",
+      ["ttl", "max_bindings", "when_full", "first_placement"].map((key) => {
+        return expect.stringMatching(
+          `^2:\\d+: session\\.${key} has no effect: session\\.full_determinism is true, and nothing is bound$`,
+        );
+      }),
     ],
-    ["no key of bindings while there are none", "{ mode: off, ttl: 1s, max_bindings: 1 }", []],
+    [
+      "what counts under full_determinism, too",
+      "{ full_determinism: true, binding: parent-group, allow_pin: true, allow_affinity_header: true }",
+      [],
+    ],
+    [
+      "a kind of binding that full_determinism would follow, but not with mode off",
+      "{ full_determinism: true, mode: off, binding: parent-group }",
+      ["2:47: session.binding has no effect: session.mode is off, and nothing is bound"],
+    ],
+    [
+      "a kind of binding while only x-hawser-affinity binds",
+      "{ mode: off, allow_affinity_header: true, ttl: 1s, max_bindings: 1, when_full: refuse-new, first_placement: parent, binding: session }",
+      ["2:126: session.binding has no effect: session.mode is off, and x-hawser-affinity names its own"],
+    ],
+    ["no key of bindings while there are none", "{ mode: off, model_suffixes: [-a] }", []],
+    [
+      "what is for parents where no source names one",
+      "{ sources: [{ body: user }, previous_response_id, prefix], binding: parent-group, first_placement: parent }",
+      [
+        "2:69: session.binding parent-group has no effect: none of session.sources names a parent",
+        "2:92: session.first_placement parent has no effect: none of session.sources names a parent",
+      ],
+    ],
+    [
+      "what is for parents once",
+      "{ mode: off, first_placement: parent, sources: [{ header: a }] }",
+      ["2:23: session.first_placement has no effect: session.mode is off, and nothing is bound"],
+    ],
+    [
+      "no parents where none are asked for",
+      "{ sources: [prefix], binding: session, first_placement: policy }",
+      [],
+    ],
+    ...["default", "opencode", "claude-code", "{ header: a, parent: b }"].map(
+      (item): [string, string, string[]] => [
+        `parents that ${item} names`,
+        `{ sources: [${item}, prefix], binding: parent-group, first_placement: parent }`,
+        [],
+      ],
+    ),
   ])("warns of %s", (_, text, expected) => {
     const { mistakes, warnings } = read(text);
     expect(mistakes).toEqual([]);
     expect(warnings).toEqual(expected);
+  });
+
+  test("does not doubt parents that a mistaken source may name", () => {
+    for (const sources of ["[codx]", "codex", "[]", "[{ header: a, parent: b c }]"]) {
+      const { mistakes, warnings } = read(`{ sources: ${sources}, first_placement: parent }`);
+      expect(mistakes).toHaveLength(1);
+      expect(warnings).toEqual([]);
+    }
   });
 
   test("tells all its mistakes at once", () => {

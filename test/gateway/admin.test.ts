@@ -1,6 +1,8 @@
 // The admin listener of a running gateway, over real sockets.
 import { createHash } from "node:crypto";
+import { once } from "node:events";
 import type { ServerResponse } from "node:http";
+import { connect } from "node:net";
 import { describe, expect, it } from "vitest";
 import type { BindingView } from "../../host/index.js";
 import { RequestReader } from "../../host/session/request-reader.js";
@@ -299,5 +301,32 @@ describe("who may ask", () => {
     const running = await fleetOf(1);
     expect((await fetch(`${running.url}/admin/workers`)).status).toBe(404);
     expect((await fetch(`${running.admin}/v1/models`)).status).toBe(404);
+  });
+
+  it("answers what it cannot read in its own shape, whatever is sent with it", async () => {
+    const running = await fleetOf(1);
+    for (const path of ["/admin/sessions/%zz", `/admin/sessions/${"x".repeat(200)}`]) {
+      const { status, body } = await call(running, path);
+      expect([400, 404, 414]).toContain(status);
+      expect(body.error).toMatchObject({ type: "invalid_request_error", message: expect.any(String) });
+    }
+    for (const type of ["", "nonsense", "text/plain", "application/json; charset=x"]) {
+      const message = await open(`${running.admin}/admin/explain`, ask, { "content-type": type });
+      expect(message.statusCode).toBe(200);
+      message.destroy();
+    }
+  });
+
+  it("cuts a caller that is refused and goes on sending", { timeout: 60_000 }, async () => {
+    const running = await fleetOf(1, { adminToken: "a-token-of-16-chars" });
+    const { hostname, port } = new URL(running.admin);
+    const socket = connect(Number(port), hostname);
+    socket.on("error", () => {});
+    socket.write("POST /admin/explain HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n");
+    const [answer] = await once(socket, "data");
+    expect(String(answer)).toMatch(/^HTTP\/1\.1 401 /);
+    const drip = setInterval(() => socket.write("x"), 100);
+    await once(socket, "close");
+    clearInterval(drip);
   });
 });

@@ -89,7 +89,10 @@ describe("one mistake, one line", () => {
       'p.yaml:7:9: reads[0] names "seeed", which no frame has, did you mean "seed"? (allowed: now, ',
     ],
     [{ 7: "reads: [seed, seed]" }, 'p.yaml:7:15: reads[1] repeats "seed"'],
-    [{ 8: "stateful: yes" }, 'p.yaml:8:11: stateful must be true or false, found "yes"'],
+    [
+      { 8: "stateful: yes" },
+      'p.yaml:8:11: stateful must be true or false, found "yes", which is text in YAML 1.2',
+    ],
     [
       { 10: "  limit: { type: int }" },
       'p.yaml:10:18: parameters.limit.type must be one of integer, number, boolean, enum, found "int"',

@@ -47,7 +47,7 @@ test("knows what each name stands for, whatever is added, repeated and forgotten
   const capacity = fc.oneof(fc.integer({ min: 1, max: 8 }), fc.integer({ min: 17, max: 60 }));
   fc.assert(
     fc.property(capacity, fc.array(step, { maxLength: 150 }), (most, happenings) => {
-      const table = new AliasTable(most);
+      const table = new AliasTable(most, most);
       const reference = new Reference();
       const known = new Map<string, Name>();
       const bindings = Math.min(most, 4);
@@ -93,14 +93,14 @@ describe("names that give way", () => {
     Array.from({ length: last }, (_, i) => i + 1).filter((value) => table.find(named(value)) !== NONE);
 
   it("are the oldest of a binding that has more than sixteen", () => {
-    const table = new AliasTable(40);
+    const table = new AliasTable(40, 40);
     add(table, 1, 3, 2);
     add(table, 4, 21, 1);
     expect(found(table, 21)).toEqual([1, 2, 3, ...Array.from({ length: 16 }, (_, i) => i + 6)]);
   });
 
   it("are not those of a binding that was named again", () => {
-    const table = new AliasTable(40);
+    const table = new AliasTable(40, 40);
     add(table, 1, 16, 1);
     add(table, 1, 1, 1);
     add(table, 17, 17, 1);
@@ -108,7 +108,7 @@ describe("names that give way", () => {
   });
 
   it("are the oldest of a full table, whosever they are", () => {
-    const table = new AliasTable(3);
+    const table = new AliasTable(3, 3);
     add(table, 1, 2, 1);
     add(table, 3, 3, 2);
     add(table, 4, 5, 3);
@@ -118,7 +118,7 @@ describe("names that give way", () => {
   });
 
   it("leave room for as many again", () => {
-    const table = new AliasTable(3);
+    const table = new AliasTable(3, 3);
     add(table, 1, 3, 1);
     table.forget(1);
     expect(found(table, 3)).toEqual([]);

@@ -191,7 +191,13 @@ export class Reference {
 
   alias(hold: Hold, name: string): void {
     if (!hold.isCommitted || !hold.mayName || !this.workers.includes(hold.worker)) return;
+    const known = this.names.get(nameOf(hold.tenant, name));
+    if (known && !this.isStale(known)) return;
     if (!hold.session && !hold.hasKey) {
+      // Sessions that nobody has named displace no other and have half of the table at most.
+      this.clearStale();
+      const unnamed = this.sessions.filter(({ key }) => key === null).length;
+      if (this.sessions.length >= this.#most || unnamed >= Math.ceil(this.#most / 2)) return;
       hold.session = this.#open(null, false);
       if (!hold.session) return;
       this.#putOn(hold.session, hold.worker);

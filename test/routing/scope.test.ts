@@ -245,13 +245,13 @@ describe("the id of an answer", () => {
     expect(self.router.query({ previousResponse: "k" })).toBeNull();
   });
 
-  it("means the session that got it last", () => {
+  it("stays with the session that has it, until that ends", () => {
     const self = fixture();
     answered(self, { key: "a", pin: "w1" }, "r1");
     answered(self, { key: "b", pin: "w2" }, "r1");
-    expect(self.router.query({ previousResponse: "r1" })?.id).toBe("w2");
+    expect(self.router.query({ previousResponse: "r1" })?.id).toBe("w1");
     self.turn({ key: "a", final: true });
-    expect(self.router.query({ previousResponse: "r1" })?.id).toBe("w2");
+    expect(self.router.query({ previousResponse: "r1" })).toBeNull();
     answered(self, { key: "c", pin: "w0" }, "r1");
     self.turn({ key: "c", final: true });
     expect(self.router.query({ previousResponse: "r1" })).toBeNull();
@@ -288,15 +288,28 @@ describe("the id of an answer", () => {
     }
   });
 
-  it("gives way to later ones: of one session, and of all", () => {
+  it("gives way to later ones of its session, and to no other's", () => {
     const self = fixture({ session: { maxBindings: 50 } });
     const known = (previousResponse: string) => self.router.query({ previousResponse }) !== null;
     for (let i = 0; i < 1_000; i++) answered(self, { key: "s" }, `r${i}`);
-    expect([known("r0"), known("r998"), known("r999")]).toEqual([false, true, true]);
-    for (let i = 0; i < 49; i++) for (let j = 0; j < 10; j++) answered(self, { key: `s${i}` }, `s${i}-${j}`);
-    expect([known("r999"), known("s0-0"), known("s48-9")]).toEqual([false, false, true]);
-    expect(Array.from({ length: 1_000 }, (_, i) => known(`r${i}`)).filter(Boolean).length).toBeLessThan(50);
+    expect([known("r0"), known("r983"), known("r984"), known("r999")]).toEqual([false, false, true, true]);
+    for (let i = 0; i < 49; i++) for (let j = 0; j < 20; j++) answered(self, { key: `s${i}` }, `s${i}-${j}`);
+    expect([known("r984"), known("s0-3"), known("s0-4"), known("s48-19")]).toEqual([true, false, true, true]);
   });
+
+  it.each(["evict-idle", "refuse-new"] as const)(
+    "begins sessions that displace no other and have half of the table at most: %s",
+    (whenFull) => {
+      const self = fixture({ session: { maxBindings: 10, whenFull } });
+      for (let i = 0; i < 20; i++) answered(self, {}, `r${i}`);
+      expect(self.router.status()).toMatchObject({ bindings: 5, bindings_evicted: 0, bindings_refused: 0 });
+      for (let i = 0; i < 5; i++) self.turn(`s${i}`);
+      answered(self, {}, "late");
+      expect(self.router.query({ previousResponse: "late" })).toBeNull();
+      expect(self.router.status()).toMatchObject({ bindings: 10, bindings_evicted: 0, bindings_refused: 0 });
+      expect(self.router.query({ previousResponse: "r0" })).not.toBeNull();
+    },
+  );
 
   it("starts no session on a worker that was removed, nor on one that came after it", () => {
     const self = fixture({ workers: ["w0"] });
@@ -532,4 +545,18 @@ describe("what an operator sees", () => {
     expect(list("w1")).toEqual(ids([1, 3, 5, 7, 9]));
     expect(list("w2")).toEqual([]);
   });
+});
+
+it("keeps nothing of a tenant's name: the sessions of a thousand long ones cost what those of short ones do", () => {
+  const self = fixture();
+  const held = () => process.memoryUsage().heapUsed;
+  const visit = (name: (i: number) => string) => {
+    for (let i = 0; i < 1_000; i++) self.turn({ key: "s", tenant: name(i) });
+    expect(self.router.query({ key: "s", tenant: name(7) })).not.toBeNull();
+  };
+  visit((i) => `t${i}`);
+  const before = held();
+  // A slice of a long text keeps all of it, for as long as it is kept.
+  visit((i) => `${" ".repeat(1_000_000)}tenant-number-${i}`.slice(1_000_000));
+  expect(held() - before).toBeLessThan(500_000_000);
 });

@@ -14,6 +14,7 @@ const check = compileCheck(
       on: Type.Optional(Type.Boolean()),
       kind: Type.Optional(Type.Enum(["first", "random"])),
       wait: Type.Optional(Type.String({ pattern: "^\\d+s$", allowed: "a duration such as 3s" })),
+      key: Type.Optional(Type.Object({ env: Type.Optional(Type.String()) }, { ...strict, secret: true })),
       parts: Type.Optional(
         Type.Array(Type.Object({ url: Type.String({ minLength: 1 }) }, strict), { minItems: 1 }),
       ),
@@ -33,7 +34,13 @@ test.each([
   ["id: x\nsize: big", 'f.yaml:2:7: size must be an integer from 1 to 9, found "big"'],
   ["id: x\nshare: 0", "f.yaml:2:8: share must be a number above 0 and at most 1, found 0"],
   ["id: x\nshare: .nan", "f.yaml:2:8: share must be a number above 0 and at most 1, found NaN"],
-  ["id: x\non: yes", 'f.yaml:2:5: on must be true or false, found "yes"'],
+  ["id: x\non: yes", 'f.yaml:2:5: on must be true or false, found "yes", which is text in YAML 1.2'],
+  ["id: x\non: OFF", 'f.yaml:2:5: on must be true or false, found "OFF", which is text in YAML 1.2'],
+  ["id: x\non: yesterday", 'f.yaml:2:5: on must be true or false, found "yesterday"'],
+  ["id: x\nsize: yes", 'f.yaml:2:7: size must be an integer from 1 to 9, found "yes"'],
+  ["id: x\nkey: { hunter2 }", "f.yaml:2:8: unknown key in key (allowed: env)"],
+  ["id: x\nkey: { envv: a }", 'f.yaml:2:8: unknown key in key, did you mean "env"? (allowed: env)'],
+  ["{id: x, key:hunter2}", 'f.yaml:1:9: unknown key, a space must follow the colon of "key:"'],
   [
     "id: x\nkind: randon",
     'f.yaml:2:7: kind must be one of first, random, found "randon", did you mean "random"?',
@@ -47,15 +54,15 @@ test.each([
   ["id: [a]", "f.yaml:1:5: id must be text, found a list"],
   [
     "id: x\nsise: 2",
-    'f.yaml:2:1: unknown key "sise", did you mean "size"? (allowed: id, size, share, on, kind, wait, parts)',
+    'f.yaml:2:1: unknown key "sise", did you mean "size"? (allowed: id, size, share, on, kind, wait, key, parts)',
   ],
   [
     "id: x\nzzzzzzzz: 2",
-    'f.yaml:2:1: unknown key "zzzzzzzz" (allowed: id, size, share, on, kind, wait, parts)',
+    'f.yaml:2:1: unknown key "zzzzzzzz" (allowed: id, size, share, on, kind, wait, key, parts)',
   ],
   [
     "id: x\n__proto__: 2",
-    'f.yaml:2:1: unknown key "__proto__" (allowed: id, size, share, on, kind, wait, parts)',
+    'f.yaml:2:1: unknown key "__proto__" (allowed: id, size, share, on, kind, wait, key, parts)',
   ],
   ["{id: x, size:2}", 'f.yaml:1:9: unknown key "size:2", a space must follow the colon of "size:"'],
   ["id: x\nparts: [{ url: a, x/y~z: 1 }]", 'f.yaml:2:19: unknown key "x/y~z" in parts[0] (allowed: url)'],
