@@ -1,6 +1,6 @@
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { readFileSync, statSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import { createServer } from "node:net";
 import { describe, expect, it } from "vitest";
@@ -121,6 +121,10 @@ it("goes on when nobody ever read its log", async () => {
   const exit = once(child, "exit");
   child.kill("SIGTERM");
   expect(await exit).toEqual([0, null]);
+});
+
+it("may be executed as it was built: npx links to it, and asks nobody to make it so", () => {
+  expect(statSync(MAIN).mode & 0o111).toBe(0o111);
 });
 
 it("tells its version", () => {
