@@ -22,6 +22,8 @@ import {
 
 /** Hexadecimal digits of a key. */
 const DIGITS = 32;
+/** Most messages among which the first one of a user is looked for. */
+const MAX_MESSAGES = 1_024;
 /** Most texts and blocks that count, of the system prompt and of the user message each: a hostile body has millions. */
 const MAX_PARTS = 1_024;
 const NO_BYTES = Buffer.alloc(0);
@@ -80,12 +82,13 @@ class Beginning {
   /** Adds what a list of messages begins with; whether there is such a list and a user's message in it. */
   addList(at: number): boolean {
     if (at === NONE || this.#body[at] !== OPEN_BRACKET) return false;
-    for (let item = firstIn(this.#body, at); item !== NONE; item = nextAfter(this.#body, this.#view, item)) {
-      const role = this.#member(item, "role");
-      const content = this.#member(item, "content");
+    let item = firstIn(this.#body, at);
+    for (let count = 0; item !== NONE && count < MAX_MESSAGES; count++) {
+      const [role, content] = this.#members(item, "role", "content");
       if (this.#says(role, "user")) return content !== NONE && this.#addContent("user", content);
-      if (content === NONE) continue;
-      if (this.#says(role, "system") || this.#says(role, "developer")) this.#addContent("system", content);
+      const isSystem = this.#says(role, "system") || this.#says(role, "developer");
+      if (isSystem && content !== NONE) this.#addContent("system", content);
+      item = nextAfter(this.#body, this.#view, item);
     }
     return false;
   }
@@ -111,7 +114,7 @@ class Beginning {
   }
 
   #addBlock(at: number): boolean {
-    const text = this.#member(at, "text");
+    const [text] = this.#members(at, "text", "text");
     if (text !== NONE && this.#body[text] === QUOTE) return this.#addString(text);
     this.#addRaw(at);
     return true;
@@ -146,14 +149,20 @@ class Beginning {
     return true;
   }
 
-  /** Where the value of the last member `name` of the object at `at` starts, or NONE. */
-  #member(at: number, name: string): number {
+  /**
+   * Where the values of the first members of these names start in the object at `at`, each NONE where there is none. The
+   * first and not the last, unlike in JSON.parse: so that a long value behind them need not be walked.
+   */
+  #members(at: number, one: string, other: string): [one: number, other: number] {
     const body = this.#body;
-    if (body[at] !== OPEN_BRACE) return NONE;
-    let found = NONE;
-    for (let member = firstIn(body, at); member !== NONE; ) {
+    const found: [number, number] = [NONE, NONE];
+    let member = body[at] === OPEN_BRACE ? firstIn(body, at) : NONE;
+    while (member !== NONE) {
       const value = memberValue(body, this.#view, member);
-      if (spells(body, member + 1, stringEnd(body, this.#view, member + 1) - 1, name)) found = value;
+      const nameEnd = stringEnd(body, this.#view, member + 1) - 1;
+      if (found[0] === NONE && spells(body, member + 1, nameEnd, one)) found[0] = value;
+      if (found[1] === NONE && spells(body, member + 1, nameEnd, other)) found[1] = value;
+      if (found[0] !== NONE && found[1] !== NONE) break;
       member = nextAfter(body, this.#view, value);
     }
     return found;
