@@ -2,8 +2,8 @@
 
 import { type ServerResponse, STATUS_CODES } from "node:http";
 
-/** Whose error shape an endpoint has. */
-export type ErrorStyle = "openai" | "anthropic";
+/** Whose error shapes an endpoint has; OpenAI's Responses API has one of its own in streams. */
+export type ErrorStyle = "openai" | "responses" | "anthropic";
 
 /** An answer of the gateway's own. */
 export interface GatewayError {
@@ -29,6 +29,30 @@ export function errorBody(style: ErrorStyle, { status, code, message }: GatewayE
   }
   const type = status < 500 ? "invalid_request_error" : "server_error";
   return JSON.stringify({ error: { message, type, param: null, code } });
+}
+
+/**
+ * The event by which a stream that has begun ends in an error. `answerId` is the id of a Responses API's answer, where it is
+ * known: its clients look for the end of that answer, and pass over events that they do not know.
+ */
+export function errorEvent(style: ErrorStyle, error: GatewayError, answerId: string | undefined): string {
+  switch (style) {
+    case "openai":
+      return `data: ${errorBody(style, error)}\n\n`;
+    case "anthropic":
+      return `event: error\ndata: ${errorBody(style, error)}\n\n`;
+    case "responses": {
+      const failure = { code: "server_error", message: error.message };
+      const response = {
+        id: answerId ?? null,
+        object: "response",
+        status: "failed",
+        error: failure,
+        output: [],
+      };
+      return `event: response.failed\ndata: ${JSON.stringify({ type: "response.failed", response })}\n\n`;
+    }
+  }
 }
 
 /** Sends an error as the whole answer, unless an answer has begun or the client is gone. */

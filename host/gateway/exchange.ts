@@ -8,7 +8,7 @@ import { ResponseIdReader } from "../session/response-id.js";
 import { type Ask, type AskOptions, readAsk, refusalOf } from "./ask.js";
 import { Attempt, type AttemptListener, type Head } from "./attempt.js";
 import { discardBody, readBody } from "./body.js";
-import { type ErrorStyle, type GatewayError, sendError } from "./errors.js";
+import { type ErrorStyle, errorEvent, type GatewayError, sendError } from "./errors.js";
 import type { Fleet } from "./fleet.js";
 import { requestHeaders, responseHeaders } from "./headers.js";
 
@@ -18,6 +18,8 @@ export const BODY_LIMIT = 64 * 1_048_576;
 const STREAM_BUFFER = 1_048_576;
 /** The same for an answer that is not a stream of events and arrives at once. */
 const ANSWER_BUFFER = 64 * 1_048_576;
+/** Milliseconds that a client gets to read how its stream ended. */
+const LINGER_MS = 5_000;
 /** Answers by which a worker turns a request away that another one may take. */
 const TURNED_AWAY: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 
@@ -35,20 +37,13 @@ export interface ExchangeContext {
   readonly onSlowClient: (lease: Lease) => void;
 }
 
-/** What a path is served as. */
-export interface Endpoint {
-  readonly style: ErrorStyle;
-  /** Whether the id of an answer stands for its session in later requests. */
-  readonly namesAnswers: boolean;
-}
-
 /** Proxies one POST. */
 export class Exchange implements AttemptListener {
   readonly #context: ExchangeContext;
   readonly #request: IncomingMessage;
   readonly #response: ServerResponse;
   readonly #path: string;
-  readonly #endpoint: Endpoint;
+  readonly #style: ErrorStyle;
   readonly #onClientGone = (): void => this.#finish("the client is gone");
   #ask: Ask | null = null;
   #body: Buffer | null = null;
@@ -59,8 +54,9 @@ export class Exchange implements AttemptListener {
   #failed = false;
   /** The head for the client, until it is sent. */
   #head: { status: number; message: string | undefined; headers: string[] } | null = null;
-  #buffer = ANSWER_BUFFER;
-  #answerId: ResponseIdReader | null = null;
+  #isEventStream = false;
+  #idReader: ResponseIdReader | null = null;
+  #answerId: string | undefined;
   #over = false;
 
   /** `path` is what the worker is asked for, query included. */
@@ -69,13 +65,13 @@ export class Exchange implements AttemptListener {
     request: IncomingMessage,
     response: ServerResponse,
     path: string,
-    endpoint: Endpoint,
+    style: ErrorStyle,
   ) {
     this.#context = context;
     this.#request = request;
     this.#response = response;
     this.#path = path;
-    this.#endpoint = endpoint;
+    this.#style = style;
   }
 
   /** Runs the exchange. */
@@ -83,11 +79,21 @@ export class Exchange implements AttemptListener {
     // The socket's `close`, not the response's: a response that waits behind another in a pipeline never has one.
     this.#request.socket.on("close", this.#onClientGone);
     this.#response.on("error", () => {});
+    if (hasStrangeCoding(this.#request)) {
+      this.#refuseCoding();
+      return;
+    }
     readBody(this.#request, this.#context.bodyLimit, (body) => {
       if (body === "aborted") this.#finish("the client is gone");
       else if (body === "too_large") this.#refuseUpload();
       else this.#route(body);
     });
+  }
+
+  #refuseCoding(): void {
+    const message = "a body may be sent in chunks or with its length, in no other transfer coding";
+    this.#fail({ status: 501, code: "transfer_coding_unknown", message });
+    discardBody(this.#request);
   }
 
   #refuseUpload(): void {
@@ -135,21 +141,22 @@ export class Exchange implements AttemptListener {
     passed.push("x-hawser-policy", lease.policy);
     passed.push("x-hawser-decision", lease.reason);
     this.#head = { status, message: passablePhrase(message), headers: passed };
-    if (String(headers["content-type"]).startsWith("text/event-stream")) this.#buffer = STREAM_BUFFER;
+    const type = String(headers["content-type"]);
+    this.#isEventStream = type.startsWith("text/event-stream") && !headers["content-encoding"];
     // The client waits for the head; but where the body's first bytes came with it, one write carries both.
     setImmediate(this.#flushHead);
   }
 
   onData({ lease }: Attempt, chunk: Buffer): void {
     const response = this.#response;
-    if (this.#answerId) this.#readId(lease, chunk);
+    if (this.#idReader) this.#readId(lease, chunk);
     this.#sendHead();
     response.write(chunk);
-    if (response.writableLength <= this.#buffer) return;
+    if (response.writableLength <= (this.#isEventStream ? STREAM_BUFFER : ANSWER_BUFFER)) return;
     // Never pause the worker's response: undici 7 aborts the process when a paused one meets a close.
     this.#context.onSlowClient(lease);
     this.#finish("the client reads too slowly");
-    response.destroy();
+    this.#breakOff({ status: 502, code: "client_too_slow", message: "the client reads too slowly" });
   }
 
   onEnd(): void {
@@ -169,8 +176,24 @@ export class Exchange implements AttemptListener {
       return;
     }
     this.#finish();
-    // Part of the answer is out: only a broken connection tells the client that the rest is missing.
-    this.#response.destroy();
+    const message = `worker "${lease.worker.id}" broke off in the middle of its answer`;
+    this.#breakOff({ status: 502, code: "worker_failed", message });
+  }
+
+  /**
+   * Ends an answer of which a part is out. A stream of events can say so; otherwise, and in any case at last, only a broken
+   * connection tells the client that the rest is missing.
+   */
+  #breakOff(error: GatewayError): void {
+    const response = this.#response;
+    if (!this.#isEventStream) {
+      response.destroy();
+      return;
+    }
+    const timer = setTimeout(() => response.destroy(), LINGER_MS).unref();
+    response.once("close", () => clearTimeout(timer));
+    // What came last may be half an event: the empty line ends it.
+    response.write(`\n\n${errorEvent(this.#style, error, this.#answerId)}`, () => response.destroy());
   }
 
   /**
@@ -197,14 +220,15 @@ export class Exchange implements AttemptListener {
 
   #expectId(headers: Record<string, string | string[] | undefined>): void {
     const type = headers["content-type"];
-    if (!this.#endpoint.namesAnswers || typeof type !== "string" || headers["content-encoding"]) return;
-    this.#answerId = new ResponseIdReader(type);
+    if (this.#style !== "responses" || typeof type !== "string" || headers["content-encoding"]) return;
+    this.#idReader = new ResponseIdReader(type);
   }
 
   #readId(lease: Lease, chunk: Buffer): void {
-    const id = this.#answerId!.push(chunk);
+    const id = this.#idReader!.push(chunk);
     if (id === undefined) return;
-    this.#answerId = null;
+    this.#idReader = null;
+    this.#answerId = id;
     lease.alias(id);
   }
 
@@ -223,7 +247,7 @@ export class Exchange implements AttemptListener {
 
   #fail(error: GatewayError): void {
     this.#finish();
-    sendError(this.#response, this.#endpoint.style, error);
+    sendError(this.#response, this.#style, error);
   }
 
   /** Ends the exchange; the worker's request too, where a reason for that is given. */
@@ -234,6 +258,12 @@ export class Exchange implements AttemptListener {
     this.#attempt?.lease.release(this.#failed ? "failed" : "ended");
     if (reason !== undefined) this.#attempt?.abandon(reason);
   }
+}
+
+/** Whether a body comes in a transfer coding that Node takes off only in part: the rest would be passed on as the body. */
+function hasStrangeCoding({ headers }: IncomingMessage): boolean {
+  const coding = headers["transfer-encoding"];
+  return coding !== undefined && coding.trim().toLowerCase() !== "chunked";
 }
 
 /** A worker's reason phrase, unless Node would refuse to send it. */

@@ -5,18 +5,18 @@ import type { Logger } from "pino";
 import type { Router } from "../routing/router.js";
 import { RequestReader } from "../session/request-reader.js";
 import { createAdmin } from "./admin.js";
-import { errorBody, type GatewayError } from "./errors.js";
-import { BODY_LIMIT, type Endpoint, Exchange, type ExchangeContext } from "./exchange.js";
+import { type ErrorStyle, errorBody, type GatewayError } from "./errors.js";
+import { BODY_LIMIT, Exchange, type ExchangeContext } from "./exchange.js";
 import { Fleet } from "./fleet.js";
 import { PolicyWatch } from "./policy-watch.js";
 
-/** Endpoints that are proxied. */
-const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
-  "/v1/chat/completions": { style: "openai", namesAnswers: false },
-  "/v1/completions": { style: "openai", namesAnswers: false },
-  "/v1/responses": { style: "openai", namesAnswers: true },
-  "/v1/embeddings": { style: "openai", namesAnswers: false },
-  "/v1/messages": { style: "anthropic", namesAnswers: false },
+/** Endpoints that are proxied, each with its error shapes. */
+const ENDPOINTS: Readonly<Record<string, ErrorStyle>> = {
+  "/v1/chat/completions": "openai",
+  "/v1/completions": "openai",
+  "/v1/responses": "responses",
+  "/v1/embeddings": "openai",
+  "/v1/messages": "anthropic",
 };
 
 const POLL_INTERVAL_MS = 5_000;
@@ -140,13 +140,13 @@ function sendOwn(request: FastifyRequest, reply: FastifyReply, error: GatewayErr
 }
 
 function addProxy(app: FastifyInstance, context: ExchangeContext): void {
-  for (const [path, endpoint] of Object.entries(ENDPOINTS)) {
+  for (const [path, style] of Object.entries(ENDPOINTS)) {
     // Taken over in the first hook: whatever Fastify would do with the body or its type is not wanted here.
     const onRequest = (request: FastifyRequest, reply: FastifyReply, done: () => void): void => {
       reply.hijack();
       const query = request.url.indexOf("?");
       const target = query < 0 ? path : path + request.url.slice(query);
-      new Exchange(context, request.raw, reply.raw, target, endpoint).start();
+      new Exchange(context, request.raw, reply.raw, target, style).start();
       done();
     };
     app.post(path, { onRequest }, () => {});

@@ -246,6 +246,46 @@ describe("errors that a user meets", () => {
     });
   });
 
+  it("a worker that dies in mid-stream ends it in an error that each SDK throws, or tells as a failed response (D7, D10)", async () => {
+    const { gateway, workers } = await fleet(3, { type: "round-robin" });
+    const openaiStream = await openai(gateway.url).chat.completions.create({
+      ...{ model: "sim", stream: true, max_tokens: 100_000 },
+      messages: [{ role: "user", content: "hello" }],
+    });
+    const anthropicStream = anthropic(gateway.url, "s").messages.stream({
+      ...{ model: "sim", max_tokens: 100_000 },
+      messages: [{ role: "user", content: "hello" }],
+    });
+    const responses = await openai(gateway.url).responses.create({
+      ...{ model: "sim", stream: true, max_output_tokens: 100_000 },
+      input: "hello",
+    });
+    await until(async () => (await loads(gateway.url)).every((count) => count === 1));
+    const ended = Promise.allSettled([
+      (async () => {
+        for await (const _ of openaiStream);
+      })(),
+      (async () => {
+        for await (const _ of anthropicStream);
+      })(),
+      (async () => {
+        for await (const event of responses)
+          if (event.type === "response.failed") return event.response.error?.message;
+        return "finished";
+      })(),
+    ]);
+    for (const { child } of workers) child.kill("SIGKILL");
+    const broke = /worker "[abc]" broke off in the middle of its answer/;
+    const [chat, messages, response] = await ended;
+    expect(chat).toMatchObject({ status: "rejected", reason: { message: expect.stringMatching(broke) } });
+    expect(messages).toMatchObject({
+      status: "rejected",
+      reason: { type: "api_error", error: { error: { message: expect.stringMatching(broke) } } },
+    });
+    expect(response).toMatchObject({ status: "fulfilled", value: expect.stringMatching(broke) });
+    await until(async () => (await loads(gateway.url)).every((count) => count === 0));
+  });
+
   it("a worker that dies is 502 once, then its sessions go elsewhere", async () => {
     const { gateway, workers } = await fleet(2, { type: "sticky" });
     expect(await turn(gateway.url, "s")).toEqual(["a", "place"]);

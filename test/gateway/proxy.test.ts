@@ -232,6 +232,35 @@ describe("a client that leaves", () => {
   });
 });
 
+describe("a request whose end is in doubt", () => {
+  const chunked = "2\r\n{}\r\n0\r\n\r\n";
+  it.each([
+    ["transfer-encoding: gzip, chunked", chunked, 501],
+    ["transfer-encoding: chunked, gzip", chunked, 400],
+    ["transfer-encoding: gzip", "{}", 501],
+    ["transfer-encoding: identity\r\ncontent-length: 2", "{}", 400],
+    ["transfer-encoding: chunked\r\ncontent-length: 2", chunked, 400],
+    ["content-length: 2\r\nContent-Length: 3", "{}", 400],
+    ["x-a: 1\r\n folded\r\ncontent-length: 2", "{}", 400],
+    ["x-a: 1\rb: 2\r\ncontent-length: 2", "{}", 400],
+  ])("is refused, and reaches no worker: %j", async (headers, body, status) => {
+    let reached = 0;
+    const worker = await upstream((_request, response) => {
+      reached++;
+      response.end("{}");
+    });
+    const { url } = await gateway({ urls: [worker.url] });
+    const { hostname, port } = new URL(url);
+    const socket = connect(Number(port), hostname);
+    socket.on("error", () => {});
+    socket.write(`POST ${CHAT} HTTP/1.1\r\nhost: x\r\n${headers}\r\n\r\n${body}`);
+    const [answer] = await once(socket, "data");
+    expect(String(answer)).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
+    socket.destroy();
+    expect(reached).toBe(0);
+  });
+});
+
 describe("a worker that fails", () => {
   it("is answered 502 in the endpoint's shape where it cannot be reached; nothing is bound", async () => {
     const worker = await upstream(() => {});
@@ -292,6 +321,53 @@ describe("a worker that fails", () => {
       expect(inFlight(router)).toBe(0);
     },
   );
+
+  it.each([
+    [CHAT, /^data: (\{"error":\{.*\}\})$/m],
+    ["/v1/completions", /^data: (\{"error":\{.*\}\})$/m],
+    ["/v1/messages", /^event: error\ndata: (\{"type":"error","error":\{.*\}\})$/m],
+    ["/v1/responses", /^event: response\.failed\ndata: (\{"type":"response\.failed",.*\})$/m],
+  ])(
+    "ends a stream of %s in an error event of that API, then in a broken connection (D7, D10)",
+    async (path, event) => {
+      const worker = await upstream((_request, response) => {
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.write('data: {"type":"response.created","response":{"id":"resp_1"}}\n\n');
+        // In the middle of an event, and of a character.
+        response.write(Buffer.from('data: {"text":"€').subarray(0, -1));
+        setImmediate(() => response.destroy());
+      });
+      const { url, router } = await gateway({ urls: [worker.url] });
+      const message = await open(url + path, ask);
+      const chunks: Buffer[] = [];
+      const broken = await (async () => {
+        for await (const chunk of message) chunks.push(chunk as Buffer);
+      })().catch((error: Error) => error);
+      expect(broken).toBeInstanceOf(Error);
+      const seen = Buffer.concat(chunks).toString();
+      expect(seen).not.toContain("[DONE]");
+      const body = JSON.parse(event.exec(seen)![1]!);
+      const error = path === "/v1/responses" ? body.response.error : body.error;
+      expect(error.message).toBe('worker "w0" broke off in the middle of its answer');
+      if (path === "/v1/responses") expect(body.response).toMatchObject({ id: "resp_1", status: "failed" });
+      expect(seen.endsWith("\n\n")).toBe(true);
+      expect(inFlight(router)).toBe(0);
+    },
+  );
+
+  it("adds nothing to a stream that is compressed: the connection breaks", async () => {
+    const worker = await upstream((_request, response) => {
+      response.writeHead(200, { "content-type": "text/event-stream", "content-encoding": "gzip" });
+      response.write("half");
+      setImmediate(() => response.destroy());
+    });
+    const { url } = await gateway({ urls: [worker.url] });
+    const chunks: Buffer[] = [];
+    const message = await open(url + CHAT, ask);
+    message.on("data", (chunk) => chunks.push(chunk));
+    await once(message, "error");
+    expect(Buffer.concat(chunks).toString()).toBe("half");
+  });
 
   it.each([400, 429, 500])("has its %i passed on, binds nothing and counts down (A6)", async (status) => {
     const worker = await upstream((_request, response) => response.writeHead(status).end('{"error":"mine"}'));
