@@ -4,7 +4,7 @@ import { setFlagsFromString } from "node:v8";
 import { Command } from "commander";
 import { type Logger, pino } from "pino";
 import { type Config, loadConfig } from "../config/config.js";
-import { createGateway } from "../gateway/server.js";
+import { createGateway, type Gateway } from "../gateway/server.js";
 import { Router } from "../routing/router.js";
 import { RequestReader } from "../session/request-reader.js";
 import { formatMistake, sortMistakes } from "../yaml/mistake.js";
@@ -12,7 +12,7 @@ import { formatMistake, sortMistakes } from "../yaml/mistake.js";
 /** The config file that is read unless another is named. */
 export const DEFAULT_CONFIG = "hawser.yaml";
 
-/** The `serve` subcommand. It serves until SIGINT or SIGTERM, then exits with 0. */
+/** The `serve` subcommand. It serves until SIGINT or SIGTERM: see EXIT for how it ends then. */
 export function serveCommand(): Command {
   return new Command("serve")
     .description("start the gateway")
@@ -51,7 +51,7 @@ export function readWithRemarks(file: string): { config: Config | undefined; rem
 }
 
 /**
- * Starts the gateway of a config and says where it listens; SIGINT and SIGTERM close it, from the beginning on.
+ * Starts the gateway of a config and says where it listens; SIGINT and SIGTERM end it, from the beginning on.
  * Resolves to its address.
  */
 export async function serve(config: Config, command: Command): Promise<string> {
@@ -70,7 +70,7 @@ export async function serve(config: Config, command: Command): Promise<string> {
     ...{ router, log: logger(), reader: new RequestReader(session), allowPin, allowAffinityHeader },
     adminToken: admin.token,
   });
-  for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => void gateway.close());
+  endOnSignals(gateway, config.shutdownMs);
   const started = <T>(
     { host, port }: Address,
     start: (host: string, port: number) => Promise<T>,
@@ -84,6 +84,23 @@ export async function serve(config: Config, command: Command): Promise<string> {
   process.stdout.write(`hawser listening on ${asSeen(address, listen.host)} (${summaryOf(config)})\n`);
   process.stdout.write(`admin on ${asSeen(adminAddress, admin.host)}\n`);
   return address;
+}
+
+/** Exit codes of a gateway that was told to end: all answers finished, some cut at the deadline, some cut at a second signal. */
+const EXIT = { finished: 0, deadline: 3, hurried: 4 } as const;
+
+/** The first SIGINT or SIGTERM lets what is under way finish, at most `deadlineMs`; the second cuts it. */
+function endOnSignals(gateway: Gateway, deadlineMs: number): void {
+  let signals = 0;
+  const onSignal = (): void => {
+    signals++;
+    if (signals > 1) void gateway.close();
+    else
+      void gateway.drain(deadlineMs).then((cut) => {
+        process.exitCode = cut === 0 ? EXIT.finished : signals > 1 ? EXIT.hurried : EXIT.deadline;
+      });
+  };
+  for (const signal of ["SIGINT", "SIGTERM"] as const) process.on(signal, onSignal);
 }
 
 /** Where it listens: fastify tells one address for a host that stands for all of the machine's. */

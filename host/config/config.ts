@@ -21,6 +21,8 @@ export interface Config {
   /** Port 0 takes any that is free. */
   readonly listen: { readonly host: string; readonly port: number };
   readonly admin: AdminConfig;
+  /** Milliseconds that what is under way gets to finish when the gateway is told to end. */
+  readonly shutdownMs: number;
   /** At least one. */
   readonly workers: readonly WorkerConfig[];
   readonly session: SessionConfig;
@@ -116,11 +118,12 @@ export function parseConfig(
   const { selected, fallback, instances } = rules;
   if (mistakes.length > 0 || !selected) return { mistakes, warnings };
   const raw = document.value as RawConfig;
-  const { listen = {} } = raw;
+  const { listen = {}, shutdown = {} } = raw;
   const config: Config = {
     file,
     listen: { host: listen.host ?? DEFAULTS.host, port: listen.port ?? DEFAULTS.port },
     admin: adminConfig(raw, token),
+    shutdownMs: parseDuration(shutdown.deadline ?? DEFAULTS.shutdownDeadline),
     workers: raw.workers.map(workerConfig),
     session: { ...sessionConfig(raw), ...origins },
     ...{ policy: selected, fallback, instances },

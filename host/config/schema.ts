@@ -17,6 +17,7 @@ export const DEFAULTS = {
   mode: "soft",
   fullDeterminism: false,
   ttl: "30m",
+  shutdownDeadline: "25s",
   maxBindings: 65_536,
   whenFull: "evict-idle",
   binding: "session",
@@ -116,17 +117,20 @@ const ModelSuffixes = Type.Array(
   { maxItems: 16, allowed: "a list of at most 16 endings of model names" },
 );
 
+const duration = (otherwise: string) =>
+  Type.Optional(
+    Type.String({
+      pattern: DURATION_PATTERN,
+      allowed: "a duration above zero with its unit, such as 500ms, 30s, 30m or 2h",
+      default: otherwise,
+    }),
+  );
+
 const SessionSchema = Type.Object(
   {
     mode: Type.Optional(Type.Enum(["soft", "hard", "off"], { default: DEFAULTS.mode })),
     full_determinism: Type.Optional(Type.Boolean({ default: DEFAULTS.fullDeterminism })),
-    ttl: Type.Optional(
-      Type.String({
-        pattern: DURATION_PATTERN,
-        allowed: "a duration above zero with its unit, such as 500ms, 30s, 30m or 2h",
-        default: DEFAULTS.ttl,
-      }),
-    ),
+    ttl: duration(DEFAULTS.ttl),
     max_bindings: Type.Optional(
       Type.Integer({ minimum: 1, maximum: 2 ** 24, default: DEFAULTS.maxBindings }),
     ),
@@ -177,6 +181,7 @@ export const ConfigSchema = Type.Object(
   {
     listen: Type.Optional(ListenSchema),
     admin: Type.Optional(AdminSchema),
+    shutdown: Type.Optional(Type.Object({ deadline: duration(DEFAULTS.shutdownDeadline) }, strict)),
     policies: Type.Optional(
       Type.Object(
         { path: Type.Optional(Type.Array(Type.String({ minLength: 1, allowed: "a directory" }))) },

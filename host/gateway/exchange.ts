@@ -11,6 +11,7 @@ import { discardBody, readBody } from "./body.js";
 import { type ErrorStyle, errorEvent, type GatewayError, sendError } from "./errors.js";
 import type { Fleet } from "./fleet.js";
 import { requestHeaders, responseHeaders } from "./headers.js";
+import type { InFlight } from "./in-flight.js";
 
 /** Largest request body, in bytes. */
 export const BODY_LIMIT = 64 * 1_048_576;
@@ -23,12 +24,20 @@ const LINGER_MS = 5_000;
 /** Answers by which a worker turns a request away that another one may take. */
 const TURNED_AWAY: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 
+const SHUTTING_DOWN: GatewayError = {
+  status: 503,
+  code: "shutting_down",
+  message: "the gateway is shutting down",
+};
+
 /** What an exchange works with. */
 export interface ExchangeContext {
   readonly router: Router;
   readonly fleet: Fleet;
   readonly ask: AskOptions;
   readonly bodyLimit: number;
+  /** All that are under way: until their last byte has gone to the client, or the client has gone. */
+  readonly underWay: InFlight;
   /** Hears why a worker failed a request. */
   readonly onWorkerFailure: (lease: Lease, reason: string) => void;
   /** Hears of a request whose policy failed. */
@@ -79,6 +88,14 @@ export class Exchange implements AttemptListener {
     // The socket's `close`, not the response's: a response that waits behind another in a pipeline never has one.
     this.#request.socket.on("close", this.#onClientGone);
     this.#response.on("error", () => {});
+    const { underWay } = this.#context;
+    underWay.add(this, this.#request.socket, this.#response);
+    if (underWay.isClosing) {
+      this.#response.shouldKeepAlive = false;
+      this.#fail(SHUTTING_DOWN);
+      discardBody(this.#request);
+      return;
+    }
     if (hasStrangeCoding(this.#request)) {
       this.#refuseCoding();
       return;
@@ -127,6 +144,15 @@ export class Exchange implements AttemptListener {
     this.#attempt = new Attempt(lease, this);
     const headers = requestHeaders(this.#request.rawHeaders);
     fleet.upstream(lease.worker).dispatch(this.#path, headers, this.#body!, this.#attempt);
+  }
+
+  /** Ends the exchange because the gateway ends, with an error as honest as can still be told. */
+  cut(): void {
+    if (this.#over) return;
+    const isAnswered = this.#response.headersSent;
+    this.#finish("the gateway is shutting down");
+    if (isAnswered) this.#breakOff(SHUTTING_DOWN);
+    else sendError(this.#response, this.#style, SHUTTING_DOWN);
   }
 
   onHead({ lease }: Attempt, { status, message, headers, raw }: Head): void {
@@ -240,6 +266,7 @@ export class Exchange implements AttemptListener {
 
   #sendHead(): void {
     if (!this.#head) return;
+    if (this.#context.underWay.isClosing) this.#response.shouldKeepAlive = false;
     const { status, message, headers } = this.#head;
     this.#head = null;
     this.#response.writeHead(status, message, headers);

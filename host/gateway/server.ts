@@ -1,5 +1,6 @@
 // The gateway: Fastify routes over one router and its fleet of workers.
 
+import { setTimeout as delay } from "node:timers/promises";
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import type { Logger } from "pino";
 import type { Router } from "../routing/router.js";
@@ -8,6 +9,7 @@ import { createAdmin } from "./admin.js";
 import { type ErrorStyle, errorBody, type GatewayError } from "./errors.js";
 import { BODY_LIMIT, Exchange, type ExchangeContext } from "./exchange.js";
 import { Fleet } from "./fleet.js";
+import { InFlight } from "./in-flight.js";
 import { PolicyWatch } from "./policy-watch.js";
 
 /** Endpoints that are proxied, each with its error shapes. */
@@ -20,6 +22,8 @@ const ENDPOINTS: Readonly<Record<string, ErrorStyle>> = {
 };
 
 const POLL_INTERVAL_MS = 5_000;
+/** Milliseconds that clients get to read that their answers were cut. */
+const CUT_MS = 1_000;
 
 export interface GatewayOptions {
   readonly router: Router;
@@ -47,6 +51,11 @@ export interface Gateway {
   listen(host: string, port: number): Promise<string>;
   /** Listens for an operator, port 0 for a free one. Resolves to the address. */
   listenAdmin(host: string, port: number): Promise<string>;
+  /**
+   * Stops listening and lets what is under way finish, at most `deadlineMs`; then, or at the next call of `close`, cuts the
+   * rest with an error. Resolves to how many were cut.
+   */
+  drain(deadlineMs: number): Promise<number>;
   /** Stops listening and cuts everything that is open. */
   close(): Promise<void>;
 }
@@ -70,12 +79,15 @@ export function createGateway(options: GatewayOptions): Gateway {
   const app = createServer();
   const admin = createAdmin({ router, fleet, ask, bodyLimit, token });
   const watch = new PolicyWatch(router, log);
+  const underWay = new InFlight();
+  const hurry = new AbortController();
   let closing = false;
   addProxy(app, {
     router,
     fleet,
     ask,
     bodyLimit,
+    underWay,
     onWorkerFailure: ({ worker, session }, reason) => {
       if (closing) return;
       log.warn({ worker: worker.id, session, reason }, "worker failed a request");
@@ -85,7 +97,23 @@ export function createGateway(options: GatewayOptions): Gateway {
     onSlowClient: ({ worker, session }) =>
       log.warn({ worker: worker.id, session }, "a client that reads too slowly was cut"),
   });
-  addOwnRoutes(app, router, fleet);
+  addOwnRoutes(app, router, fleet, underWay);
+  const end = async (): Promise<void> => {
+    closing = true;
+    await admin.close();
+    await app.close();
+    await fleet.stop();
+  };
+  const drain = async (deadlineMs: number): Promise<number> => {
+    underWay.isClosing = true;
+    app.server.close();
+    const isOver = await endsBefore(underWay.empty(), deadlineMs, hurry.signal);
+    const cut = underWay.size;
+    if (!isOver) await cutAll(underWay);
+    await end();
+    return cut;
+  };
+  let draining: Promise<number> | undefined;
   return {
     async listen(host, port) {
       const address = await app.listen({ host, port });
@@ -93,13 +121,27 @@ export function createGateway(options: GatewayOptions): Gateway {
       return address;
     },
     listenAdmin: (host, port) => admin.listen({ host, port }),
+    drain(deadlineMs) {
+      draining ??= drain(deadlineMs);
+      return draining;
+    },
     async close() {
-      closing = true;
-      await admin.close();
-      await app.close();
-      await fleet.stop();
+      hurry.abort();
+      await (draining ?? end());
     },
   };
+}
+
+/** Whether a promise is fulfilled within a time, and before `hurry` is heard. */
+async function endsBefore(promise: Promise<void>, ms: number, hurry: AbortSignal): Promise<boolean> {
+  const late = delay(ms, false, { signal: hurry, ref: false }).catch(() => false);
+  return Promise.race([promise.then(() => true), late]);
+}
+
+/** Ends what is under way, and gives its clients a moment to hear of it. */
+async function cutAll(underWay: InFlight): Promise<void> {
+  underWay.cut();
+  await Promise.race([underWay.empty(), delay(CUT_MS, undefined, { ref: false })]);
 }
 
 function createServer(): FastifyInstance {
@@ -153,13 +195,14 @@ function addProxy(app: FastifyInstance, context: ExchangeContext): void {
   }
 }
 
-function addOwnRoutes(app: FastifyInstance, router: Router, fleet: Fleet): void {
+function addOwnRoutes(app: FastifyInstance, router: Router, fleet: Fleet, underWay: InFlight): void {
   app.get("/v1/models", (_request, reply) => reply.send({ object: "list", data: fleet.models() }));
   app.get("/health", (_request, reply) => {
     const status = router.status();
-    const ready = status.workers.some(({ eligible }) => eligible);
+    const ready = !underWay.isClosing && status.workers.some(({ eligible }) => eligible);
     const degraded = status.policies.some(({ state }) => state === "quarantined");
-    const summary = !ready ? "no_worker_eligible" : degraded ? "degraded" : "ok";
+    const unready = underWay.isClosing ? "shutting_down" : "no_worker_eligible";
+    const summary = !ready ? unready : degraded ? "degraded" : "ok";
     const known = [...router.workers];
     const workers = status.workers.map((worker, i) => ({ ...worker, reason: fleet.reason(known[i]!) }));
     return reply.code(ready ? 200 : 503).send({ status: summary, ...status, workers });

@@ -37,6 +37,7 @@ describe("a config", () => {
     expect(warnings).toEqual([]);
     expect(config).toMatchObject({
       listen: { host: "127.0.0.1", port: 8080 },
+      shutdownMs: 25_000,
       admin: { host: "127.0.0.1", port: 8081, token: undefined },
       workers: [{ id: "a", url: "http://127.0.0.1:9001", models: undefined, weight: 100, slots: 0 }],
       session: {
@@ -113,7 +114,7 @@ function lines(mistakes: readonly Mistake[], directory: string): string[] {
 const W = SMALLEST.trim();
 const instances = (...rows: string[]) =>
   `${W}\nworker_selection:\n  instances:\n${rows.map((row) => `    - ${row}`).join("\n")}\n`;
-const KEYS = "(allowed: listen, admin, policies, workers, session, worker_selection)";
+const KEYS = "(allowed: listen, admin, shutdown, policies, workers, session, worker_selection)";
 const FILLED =
   "active_requests, bound_sessions, eligible, now, seed, session, session_requests, slots, weight, worker_hash";
 

@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from "node:net";
 import { pino } from "pino";
 import { onTestFinished } from "vitest";
-import { createGateway, type GatewayOptions } from "../../host/gateway/server.js";
+import { createGateway, type Gateway, type GatewayOptions } from "../../host/gateway/server.js";
 import { createRouter, loadPolicy, type Router, type SessionOptions } from "../../host/index.js";
 
 /** What an upstream of a test does with a POST, its body read. */
@@ -45,6 +45,7 @@ export interface RunningGateway {
   /** Where its admin listener is. */
   readonly admin: string;
   readonly router: Router;
+  readonly gateway: Gateway;
   /** What it logged, a line each. */
   readonly log: string[];
 }
@@ -72,7 +73,7 @@ export async function gateway(options: GatewayFixture): Promise<RunningGateway> 
   });
   const url = await running.listen("127.0.0.1", 0);
   onTestFinished(() => running.close());
-  return { url, admin: await running.listenAdmin("127.0.0.1", 0), router, log };
+  return { url, admin: await running.listenAdmin("127.0.0.1", 0), router, gateway: running, log };
 }
 
 /** Resolves when `holds` does; for what another socket will make true in its own time. */
