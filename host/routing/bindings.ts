@@ -4,6 +4,7 @@
 import { AliasTable } from "./aliases.js";
 import { Chains, NONE } from "./chains.js";
 import { sessionId } from "./hash.js";
+import { IdleList } from "./idle-list.js";
 import type { Lease } from "./lease.js";
 import type { Worker } from "./worker.js";
 
@@ -55,15 +56,9 @@ const LINK = 12;
 /** Where in `#leases` its leases stand, 0 for none. */
 const LEASES = 13;
 
-// The idle list stands apart, packed: a request that goes to its end touches records that are nowhere near its own.
-const IDLE_STRIDE = 2;
-/** Also links free records. */
-const OLDER = 0;
-const NEWER = 1;
-
 // A record's other words.
 const MORE = 8;
-/** The next record of the same bucket, by public name. */
+/** The next record of the same bucket, by public name; of a free record, the next free one. */
 const ID_LINK = 0;
 /** The list of its worker's bindings; the first one stands in the worker. */
 const BEFORE = 1;
@@ -93,8 +88,6 @@ const MOST_REASONS = 0xffff;
 const STEPS = 8;
 /** Aliases that there is room for in any case: all that the sessions of a default table can have. */
 const ALIASES = 2 ** 20;
-/** How far from the end of the idle list a binding's place is looked for. */
-const NEAR = 64;
 /** Records that are looked at for one page of bindings. */
 const PAGE_STEPS = 65_536;
 
@@ -109,7 +102,7 @@ export class BindingTable {
   readonly #evicts: boolean;
   readonly #words: Int32Array;
   readonly #more: Int32Array;
-  readonly #idle: Int32Array;
+  readonly #idle: IdleList;
   readonly #times: Float64Array;
   readonly #byHash: Chains;
   readonly #byId: Chains;
@@ -128,8 +121,6 @@ export class BindingTable {
   #unnamed = 0;
   #used = 0;
   #free = NONE;
-  #oldest = NONE;
-  #newest = NONE;
 
   /** `secret` are the words under which the hashes of bindings are made. */
   constructor(ttlMs: number, maxBindings: number, whenFull: WhenFull, secret: Int32Array) {
@@ -140,8 +131,8 @@ export class BindingTable {
     this.#evicts = whenFull === "evict-idle";
     this.#words = new Int32Array((maxBindings + 1) * STRIDE);
     this.#more = new Int32Array((maxBindings + 1) * MORE);
-    this.#idle = new Int32Array((maxBindings + 1) * IDLE_STRIDE);
     this.#times = new Float64Array(this.#words.buffer);
+    this.#idle = new IdleList(maxBindings, { times: this.#times, stride: STRIDE / 2, index: USED_AT / 2 });
     const field = (word: number) => ({ words: this.#words, stride: STRIDE, word });
     const more = (word: number) => ({ words: this.#more, stride: MORE, word });
     this.#byHash = new Chains(field(0), field(LINK), maxBindings);
@@ -436,7 +427,8 @@ export class BindingTable {
   /** Whether `add` would make a binding. */
   hasRoom(now: number): boolean {
     if (this.#size < this.#maxBindings) return true;
-    if (this.#oldest !== NONE && (this.#evicts || this.#isStale(this.#oldest, now))) return true;
+    const { oldest } = this.#idle;
+    if (oldest !== NONE && (this.#evicts || this.#isStale(oldest, now))) return true;
     return this.#gone.some((worker) => this.#hasIdle(worker));
   }
 
@@ -450,15 +442,17 @@ export class BindingTable {
     if (this.#expireOldest(now)) return true;
     while (this.#gone.length > 0 && this.#size >= this.#maxBindings) this.#buryOne();
     if (this.#size < this.#maxBindings) return true;
-    if (!this.#evicts || this.#oldest === NONE) return false;
+    const { oldest } = this.#idle;
+    if (!this.#evicts || oldest === NONE) return false;
     this.evicted++;
-    this.#remove(this.#oldest);
+    this.#remove(oldest);
     return true;
   }
 
   #expireOldest(now: number): boolean {
-    if (this.#oldest === NONE || !this.#isStale(this.#oldest, now)) return false;
-    this.#remove(this.#oldest);
+    const { oldest } = this.#idle;
+    if (oldest === NONE || !this.#isStale(oldest, now)) return false;
+    this.#remove(oldest);
     return true;
   }
 
@@ -480,7 +474,7 @@ export class BindingTable {
   #take(): number {
     const binding = this.#free;
     if (binding !== NONE) {
-      this.#free = this.#idle[binding * IDLE_STRIDE + OLDER]!;
+      this.#free = this.#more[binding * MORE + ID_LINK]!;
       return binding;
     }
     return ++this.#used;
@@ -496,7 +490,7 @@ export class BindingTable {
     this.#byHash.remove(binding);
     this.#byId.remove(binding);
     this.#words[at + FLAGS] = 0;
-    this.#idle[binding * IDLE_STRIDE + OLDER] = this.#free;
+    this.#more[binding * MORE + ID_LINK] = this.#free;
     this.#free = binding;
     this.#size--;
   }
@@ -542,25 +536,9 @@ export class BindingTable {
     return this.#reasons.push(reason) - 1;
   }
 
-  /**
-   * Puts a binding into the idle list by its last use: at the end, but for a lease that was not current and left an older time.
-   * Where its place is not near either end it stands behind it, and is cleared away late, though none to whoever looks for it.
-   */
   #linkIdle(binding: number): void {
-    const idle = this.#idle;
-    const used = this.#usedAt(binding);
-    let older = this.#newest;
-    if (this.#oldest !== NONE && used < this.#usedAt(this.#oldest)) older = NONE;
-    for (let step = 0; step < NEAR && older !== NONE && this.#usedAt(older) > used; step++)
-      older = idle[older * IDLE_STRIDE + OLDER]!;
-    const newer = older === NONE ? this.#oldest : idle[older * IDLE_STRIDE + NEWER]!;
     this.#words[binding * STRIDE + FLAGS]! |= IDLE;
-    idle[binding * IDLE_STRIDE + OLDER] = older;
-    idle[binding * IDLE_STRIDE + NEWER] = newer;
-    if (older === NONE) this.#oldest = binding;
-    else idle[older * IDLE_STRIDE + NEWER] = binding;
-    if (newer === NONE) this.#newest = binding;
-    else idle[newer * IDLE_STRIDE + OLDER] = binding;
+    this.#idle.add(binding);
   }
 
   /** Takes a binding out of the idle list, if it is in there. */
@@ -568,12 +546,6 @@ export class BindingTable {
     const flags = this.#words[binding * STRIDE + FLAGS]!;
     if ((flags & IDLE) === 0) return;
     this.#words[binding * STRIDE + FLAGS] = flags & ~IDLE;
-    const idle = this.#idle;
-    const older = idle[binding * IDLE_STRIDE + OLDER]!;
-    const newer = idle[binding * IDLE_STRIDE + NEWER]!;
-    if (older === NONE) this.#oldest = newer;
-    else idle[older * IDLE_STRIDE + NEWER] = newer;
-    if (newer === NONE) this.#newest = older;
-    else idle[newer * IDLE_STRIDE + OLDER] = older;
+    this.#idle.remove(binding);
   }
 }

@@ -3,6 +3,7 @@
 import { JsonPaths, type JsonScan } from "./json-scan.js";
 import { PrefixReader } from "./prefix.js";
 import {
+  CLAUDE_SESSION,
   compileSource,
   compileTenant,
   DEFAULT_SOURCES,
@@ -12,7 +13,6 @@ import {
 } from "./sources.js";
 import { bodyValue, type Headers, headerValue, shortId, trimmedJson } from "./values.js";
 
-const CLAUDE_SESSION = "x-claude-code-session-id";
 const CLAUDE_AGENT = "x-claude-code-agent-id";
 const CLAUDE_PARENT_AGENT = "x-claude-code-parent-agent-id";
 const FINAL = "x-dynamo-session-final";

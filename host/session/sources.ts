@@ -21,6 +21,9 @@ export type SourceSpec =
 /** Where the tenant's name is: a header, or a member of the body by its dotted path. */
 export type TenantSpec = { readonly header: string } | { readonly body: string };
 
+/** Claude Code's sessions; of what else it sends the reader knows the rules. */
+export const CLAUDE_SESSION = "x-claude-code-session-id";
+
 /** The clients that name the session in one header and its parent in another. */
 const CLIENTS = {
   dynamo: { header: "x-dynamo-session-id", parent: "x-dynamo-parent-session-id" },
@@ -32,7 +35,7 @@ const CLIENTS = {
 /** The header in which each client that has a name here names its session; each names a parent, too. */
 export const SESSION_HEADERS: ReadonlyMap<string, string> = new Map([
   ...Object.entries(CLIENTS).map(([client, { header }]) => [client, header] as const),
-  ["claude-code", "x-claude-code-session-id"],
+  ["claude-code", CLAUDE_SESSION],
 ]);
 
 export const SOURCE_NAMES: readonly SourceName[] = [

@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { Mixer, mixWorker, rendezvous } from "../../host/routing/rendezvous.js";
+import { Worker } from "../../host/routing/worker.js";
 
 const MASK = (1n << 64n) - 1n;
 
@@ -69,6 +70,21 @@ describe("rendezvous", () => {
       else heirs.add(after);
     }
     expect([...heirs].sort()).toEqual([0, 1, 2, 4, 5, 6, 7]);
+  });
+
+  it("asks each of 256 workers only for what was mixed when it came (B36)", () => {
+    const asked = new Map<PropertyKey, number>();
+    const rows = Array.from({ length: 256 }, (_, row) => {
+      const worker = new Worker({ id: `w${row}` }, row);
+      return new Proxy(worker, {
+        get(target, name) {
+          asked.set(name, (asked.get(name) ?? 0) + 1);
+          return target[name as keyof Worker];
+        },
+      });
+    });
+    rendezvous(rows, new Uint8Array(256).fill(1), 1, 2);
+    expect(Object.fromEntries(asked)).toEqual({ mixedLow: 256, mixedHigh: 256 });
   });
 
   it("answers -1 where no row is eligible", () => {
