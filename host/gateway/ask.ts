@@ -1,7 +1,7 @@
 // What a client's request asks of the router, or why it cannot be asked.
 
 import type { IncomingHttpHeaders } from "node:http";
-import { MAX_KEY_LENGTH, NoWorkerError, PinError, SessionKeyError } from "../routing/refusals.js";
+import { AFFINITIES, MAX_KEY_LENGTH, NoWorkerError, PinError, SessionKeyError } from "../routing/refusals.js";
 import type { AcquireRequest } from "../routing/requests.js";
 import type { RequestIdentity, RequestReader } from "../session/request-reader.js";
 import type { GatewayError } from "./errors.js";
@@ -21,8 +21,6 @@ export interface Ask {
   /** `header x-session-id` and the like; undefined where there is no key. */
   readonly source: string | undefined;
 }
-
-const AFFINITIES = ["off", "session", "parent-group"] as const;
 
 /** Reads a request; a GatewayError says what is wrong with it. */
 export function readAsk(

@@ -58,7 +58,8 @@ const CHOICES = {
   firstPlacement: ["policy", "parent"],
 } as const;
 
-const AFFINITIES: readonly unknown[] = ["off", "session", "parent-group"];
+/** What `AcquireRequest.affinity` may be. */
+export const AFFINITIES = ["off", "session", "parent-group"] as const;
 
 /** Throws a RangeError for options of a router out of range. */
 export function checkOptions({ session = {}, seed }: RouterOptions): void {
@@ -145,7 +146,7 @@ export function checkRequest({ key, parent, tenant = "", affinity }: AcquireRequ
       "tenant",
       `a tenant is a string of at most ${MAX_TENANT_LENGTH} characters without NUL`,
     );
-  if (affinity !== undefined && !AFFINITIES.includes(affinity))
+  if (affinity !== undefined && !(AFFINITIES as readonly unknown[]).includes(affinity))
     throw new RangeError(`affinity must be off, session or parent-group, found ${JSON.stringify(affinity)}`);
 }
 

@@ -4,7 +4,7 @@
 import { randomBytes } from "node:crypto";
 import { COLUMNS } from "../abi/frame.js";
 import type { Failure } from "../abi/reasons.js";
-import { type Rehearsal, Turn } from "../policy/decider.js";
+import { type Decider, type Rehearsal, Turn } from "../policy/decider.js";
 import { FILLED } from "../policy/filled.js";
 import { SeedGenerator } from "../policy/random.js";
 import { ALIAS, BindingTable, type BindingView } from "./bindings.js";
@@ -279,7 +279,7 @@ export class Router {
     let failure: Failure | undefined;
     if (row < 0) {
       const { decider } = pool;
-      this.#describe(prospect, now, decider.readsSeed, this.#random);
+      this.#describe(prospect, now, decider, this.#random);
       decider.decide(this.#turn, prospect.shownRow);
       ({ row, reason, failure } = decider);
       if (row < 0) throw noneEligible(pool);
@@ -305,7 +305,7 @@ export class Router {
     };
     if (forcedRow < 0) {
       const { decider } = pool;
-      this.#describe(prospect, now, decider.readsSeed, this.#random.copy());
+      this.#describe(prospect, now, decider, this.#random.copy());
       answer = decider.rehearse(this.#turn, prospect.shownRow);
       if (answer.row < 0) throw noneEligible(pool);
     }
@@ -326,18 +326,22 @@ export class Router {
   }
 
   /** Fills in what the policy reads of this request. */
-  #describe(prospect: Prospect, now: number, readsSeed: boolean, random: SeedGenerator): void {
-    const { binding, bound, pool } = prospect;
+  #describe(
+    { binding, bound, idLow, idHigh }: Prospect,
+    now: number,
+    decider: Decider,
+    random: SeedGenerator,
+  ): void {
     const turn = this.#turn;
     turn.now = now;
-    turn.sessionLow = prospect.idLow;
-    turn.sessionHigh = prospect.idHigh;
-    if (readsSeed) {
+    turn.sessionLow = idLow;
+    turn.sessionHigh = idHigh;
+    if (decider.readsSeed) {
       random.next();
       turn.seedLow = random.low;
       turn.seedHigh = random.high;
     }
-    if (pool.decider.readsSessionRequests)
+    if (decider.readsSessionRequests)
       turn.sessionRequests = bound ? this.#bindings.requestsOn(binding, bound) : 0;
   }
 

@@ -47,12 +47,6 @@ export class ResponseIdReader {
     if (this.#id !== undefined || this.#left === 0) this.#reader = null;
     return this.#id;
   }
-
-  /** The id, if the answer had one. */
-  end(): string | undefined {
-    this.#reader = null;
-    return this.#id;
-  }
 }
 
 /** The data of a stream of events, line by line. */
