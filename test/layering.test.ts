@@ -16,13 +16,15 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   policy: ["abi", "sandbox", "yaml"],
   kit: ["abi", "policy", "sandbox", "yaml"],
   routing: ["abi", "policy"],
-  config: ["abi", "policy", "session", "yaml"],
+  config: ["abi", "gateway", "policy", "session", "yaml"],
   gateway: ["session", "routing"],
   cli: ["abi", "config", "gateway", "kit", "policy", "routing", "session", "worker", "yaml"],
 };
 
 interface Import {
   readonly file: string;
+  /** Of nothing but types, so that nothing is loaded. */
+  readonly isType: boolean;
   readonly target: string;
 }
 
@@ -32,8 +34,10 @@ function importsOf(room: string): Import[] {
   );
   return files.flatMap((file) => {
     const text = readFileSync(join(HOST, room, file), "utf8");
-    const targets = [...text.matchAll(/(?:from|import)\s*\(?\s*"([^"]+)"/g)].map(([, target]) => target!);
-    return targets.map((target) => ({ file: `${room}/${file}`, target }));
+    const found = text.matchAll(/(?:(\b(?:im|ex)port type\b[^;"]*?)?from|import)\s*\(?\s*"([^"]+)"/g);
+    return [...found].map(([, type, target]) => ({
+      ...{ file: `${room}/${file}`, isType: type !== undefined, target: target! },
+    }));
   });
 }
 
@@ -49,6 +53,12 @@ describe("the rooms of host/", () => {
     const wrong = ours.filter(({ target }) => !ALLOWED[room]!.includes(target.split("/")[1]!));
     expect(wrong).toEqual([]);
     if (ALLOWED[room]!.length > 0) expect(ours.length).toBeGreaterThan(0);
+  });
+
+  it("config knows of the gateway the types of its options alone", () => {
+    const taken = importsOf("config").filter(({ target }) => target.includes("gateway"));
+    expect(taken.filter(({ isType, target }) => !isType || target !== "../gateway/options.js")).toEqual([]);
+    expect(taken.length).toBeGreaterThan(0);
   });
 
   it("routing knows no network, no file, no YAML and no clock", () => {

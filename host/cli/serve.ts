@@ -60,7 +60,7 @@ export async function serve(config: Config, command: Command): Promise<string> {
     instance: policy,
     fallback,
     // Not eligible until the gateway has their answer.
-    workers: workers.map((worker) => ({ ...worker, models: worker.models ?? [], eligible: false })),
+    workers: workers.map(({ apiKey: _, models = [], ...worker }) => ({ ...worker, models, eligible: false })),
     session,
     clock: () => performance.now(),
     seed: randomInt(2 ** 47),
@@ -68,7 +68,7 @@ export async function serve(config: Config, command: Command): Promise<string> {
   const { allowPin, allowAffinityHeader } = session;
   const gateway = createGateway({
     ...{ router, log: logger(), reader: new RequestReader(session), allowPin, allowAffinityHeader },
-    adminToken: admin.token,
+    ...{ adminToken: admin.token, apiKeys: apiKeysOf(config), dataPlane: config.dataPlane },
   });
   endOnSignals(gateway, config.shutdownMs);
   const started = <T>(
@@ -84,6 +84,12 @@ export async function serve(config: Config, command: Command): Promise<string> {
   process.stdout.write(`hawser listening on ${asSeen(address, listen.host)} (${summaryOf(config)})\n`);
   process.stdout.write(`admin on ${asSeen(adminAddress, admin.host)}\n`);
   return address;
+}
+
+/** What workers that ask for an API key are shown, by their ids. */
+function apiKeysOf({ workers }: Config): ReadonlyMap<string, string> {
+  const pairs = workers.map(({ id, apiKey }) => [id, apiKey] as const);
+  return new Map(pairs.filter((pair): pair is [string, string] => pair[1] !== undefined));
 }
 
 /** Exit codes of a gateway that was told to end: all answers finished, some cut at the deadline, some cut at a second signal. */

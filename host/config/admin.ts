@@ -3,7 +3,7 @@ import { BlockList, isIP } from "node:net";
 import { pathText, quote } from "../yaml/words.js";
 import { mapping, type Raw, type Remarks } from "./remarks.js";
 import { DEFAULTS, HOST_PATTERN } from "./schema.js";
-import { type NamedSecret, readSecret, type SecretPlaces } from "./secret.js";
+import { headerBreach, type NamedSecret, readSecret, type SecretPlaces } from "./secret.js";
 
 /** The variable that holds the token where the file names no other place. */
 const TOKEN_VARIABLE = "HAWSER_ADMIN_TOKEN";
@@ -48,8 +48,8 @@ function tokenOf({ text, origin, path }: NamedSecret, remarks: Remarks): string 
 
 /** What is wrong with a token, in words that do not tell it. */
 function tokenBreach(text: string): string | undefined {
-  if (/[^ -~]/.test(text)) return "contains a character that is not printable ASCII";
-  if (text.includes(" ")) return "contains a space";
+  const breach = headerBreach(text);
+  if (breach !== undefined) return breach;
   const { length } = text;
   return length < MIN_TOKEN_LENGTH ? `has ${length} character${length === 1 ? "" : "s"}` : undefined;
 }

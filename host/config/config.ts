@@ -1,10 +1,13 @@
 // The config file -> a typed config with its defaults, or every mistake in it at its place.
+import type { DataPlaneOptions } from "../gateway/options.js";
 import type { SourceSpec, TenantSpec } from "../session/sources.js";
 import { compileCheck } from "../yaml/check.js";
 import { type Mistake, sortMistakes } from "../yaml/mistake.js";
 import { parseYaml } from "../yaml/parse.js";
 import { readText } from "../yaml/read.js";
 import { checkAdmin } from "./admin.js";
+import { readApiKeys } from "./api-key.js";
+import { checkDataPlane, dataPlane } from "./data-plane.js";
 import { parseDuration } from "./duration.js";
 import { mapping, Remarks } from "./remarks.js";
 import { type InstanceConfig, Rules } from "./rules.js";
@@ -26,6 +29,7 @@ export interface Config {
   /** At least one. */
   readonly workers: readonly WorkerConfig[];
   readonly session: SessionConfig;
+  readonly dataPlane: DataPlaneOptions;
   /** What decides: the selected instance, or the shipped guard under the name `default`. */
   readonly policy: InstanceConfig;
   /** What takes over where that one is quarantined, if the file says so. */
@@ -44,6 +48,8 @@ export interface WorkerConfig {
   readonly weight: number;
   /** Requests the engine runs at once, 0 unknown. */
   readonly slots: number;
+  /** Printable ASCII characters without spaces; undefined where the worker asks for none. */
+  readonly apiKey: string | undefined;
 }
 
 export interface AdminConfig {
@@ -111,7 +117,10 @@ export function parseConfig(
   const rules = new Rules(document, remarks);
   rules.run();
   const root = mapping(document.value);
-  const token = checkAdmin(root, { environment, file }, remarks);
+  const places = { environment, file };
+  const token = checkAdmin(root, places, remarks);
+  const apiKeys = readApiKeys(root, places, remarks);
+  checkDataPlane(root, remarks);
   const origins = checkSession(mapping(root.session), remarks);
   const mistakes = sortMistakes([...document.mistakes, ...checkShape(document), ...remarks.mistakes], file);
   const warnings = sortMistakes(remarks.warnings, file);
@@ -124,8 +133,9 @@ export function parseConfig(
     listen: { host: listen.host ?? DEFAULTS.host, port: listen.port ?? DEFAULTS.port },
     admin: adminConfig(raw, token),
     shutdownMs: parseDuration(shutdown.deadline ?? DEFAULTS.shutdownDeadline),
-    workers: raw.workers.map(workerConfig),
+    workers: raw.workers.map((worker, index) => ({ ...workerConfig(worker), apiKey: apiKeys[index] })),
     session: { ...sessionConfig(raw), ...origins },
+    dataPlane: dataPlane(raw),
     ...{ policy: selected, fallback, instances },
   };
   return { config, mistakes, warnings };
@@ -135,7 +145,7 @@ function adminConfig({ admin = {} }: RawConfig, token: string | undefined): Admi
   return { host: admin.host ?? DEFAULTS.host, port: admin.port ?? DEFAULTS.adminPort, token };
 }
 
-function workerConfig(raw: RawConfig["workers"][number]): WorkerConfig {
+function workerConfig(raw: RawConfig["workers"][number]): Omit<WorkerConfig, "apiKey"> {
   const { id, url, models, weight = DEFAULTS.weight, max_num_seqs: slots = 0 } = raw;
   return { id, url: baseUrl(url), models, weight, slots };
 }

@@ -1,14 +1,16 @@
 // The shape of the config file: its keys, their types, ranges and defaults. `allowed` says in words what a
 // pattern means.
 import Type, { type Static } from "typebox";
+import type { Credential } from "../gateway/options.js";
 import { SOURCE_NAMES } from "../session/sources.js";
-import { DURATION_PATTERN } from "./duration.js";
+import { DURATION_OR_OFF_PATTERN, DURATION_PATTERN } from "./duration.js";
 import { SecretSchema } from "./secret.js";
+import { SIZE_PATTERN } from "./size.js";
 
 /** The most rows that a policy can be shown. */
 const MAX_WORKERS = 16_384;
 
-/** What stands for a key that the file leaves out. */
+/** What stands for a key that the file leaves out; groups have the keys of the file. */
 export const DEFAULTS = {
   host: "127.0.0.1",
   port: 8080,
@@ -24,6 +26,15 @@ export const DEFAULTS = {
   firstPlacement: "policy",
   allowPin: false,
   allowAffinityHeader: false,
+  limits: {
+    ...{ body: "64MiB", body_total: "1GiB" },
+    ...{ stream_buffer: "1MiB", answer_buffer: "64MiB", buffered_total: "256MiB" },
+  },
+  timeouts: { connect: "2s", upload: "1m", first_byte: "30m", idle: "10m", total: "off" },
+  retries: { attempts: 3, on: ["connect", "reset", 429, 502, 503], budget: 0.5, stateful: false },
+  streams: { peek: false, keep_alive: "off" },
+  log: { requests: "sampled", sample: 0.01 },
+  forwardCredentials: [],
 } as const;
 
 /** What an address may be listened on at. */
@@ -35,6 +46,17 @@ export const DEFAULT = "default";
 export const BARE_NAMES: readonly string[] = [...SOURCE_NAMES, DEFAULT];
 /** What `session.sources` must be, in words. */
 export const SOURCES_FORM = "a list of 1 to 64 sources";
+
+/** Failures after which another worker may be tried: without an answer, or with one of these statuses. */
+export const RETRY_CAUSES = ["connect", "reset", 429, 500, 502, 503, 504] as const;
+export type RetryCause = (typeof RETRY_CAUSES)[number];
+/** What an item of `retries.on` must be, in words. */
+export const RETRY_CAUSE_FORM = `one of ${RETRY_CAUSES.join(", ")}`;
+
+/** What may be named by `forward_credentials`. */
+const FORWARDABLE: Credential[] = ["authorization", "x-api-key", "cookie"];
+
+const DURATION_FORM = "a duration above zero with its unit, such as 500ms, 30s, 30m or 2h";
 
 const strict = { additionalProperties: false };
 
@@ -82,6 +104,7 @@ const WorkerSchema = Type.Object(
     ),
     weight: Type.Optional(Type.Integer({ minimum: 1, maximum: 10_000, default: DEFAULTS.weight })),
     max_num_seqs: Type.Optional(Type.Integer({ minimum: 1, maximum: 2 ** 31 - 1 })),
+    api_key: Type.Optional(SecretSchema),
   },
   strict,
 );
@@ -121,7 +144,25 @@ const duration = (otherwise: string) =>
   Type.Optional(
     Type.String({
       pattern: DURATION_PATTERN,
-      allowed: "a duration above zero with its unit, such as 500ms, 30s, 30m or 2h",
+      allowed: DURATION_FORM,
+      default: otherwise,
+    }),
+  );
+
+const durationOrOff = (otherwise: string) =>
+  Type.Optional(
+    Type.String({
+      pattern: DURATION_OR_OFF_PATTERN,
+      allowed: `off, or ${DURATION_FORM}`,
+      default: otherwise,
+    }),
+  );
+
+const size = (otherwise: string) =>
+  Type.Optional(
+    Type.String({
+      pattern: SIZE_PATTERN,
+      allowed: "a size above zero with its unit (KB, MB, GB, KiB, MiB or GiB), such as 64KB or 64MiB",
       default: otherwise,
     }),
   );
@@ -176,6 +217,69 @@ const SelectionSchema = Type.Object(
   strict,
 );
 
+const { limits, timeouts, retries, streams, log } = DEFAULTS;
+
+const LimitsSchema = Type.Object(
+  {
+    body: size(limits.body),
+    body_total: size(limits.body_total),
+    stream_buffer: size(limits.stream_buffer),
+    answer_buffer: size(limits.answer_buffer),
+    buffered_total: size(limits.buffered_total),
+  },
+  strict,
+);
+
+const TimeoutsSchema = Type.Object(
+  {
+    connect: duration(timeouts.connect),
+    upload: durationOrOff(timeouts.upload),
+    first_byte: durationOrOff(timeouts.first_byte),
+    idle: durationOrOff(timeouts.idle),
+    total: durationOrOff(timeouts.total),
+  },
+  strict,
+);
+
+/** What each item is, and that none is repeated, is checked by the rules of retries. */
+const RetryCausesSchema = Type.Unsafe<readonly RetryCause[]>({
+  type: "array",
+  items: { type: ["string", "number"], allowed: RETRY_CAUSE_FORM },
+  default: retries.on,
+  allowed: `a list of distinct items of ${RETRY_CAUSES.join(", ")}`,
+});
+
+const RetriesSchema = Type.Object(
+  {
+    attempts: Type.Optional(Type.Integer({ minimum: 1, maximum: 16, default: retries.attempts })),
+    on: Type.Optional(RetryCausesSchema),
+    budget: Type.Optional(Type.Number({ minimum: 0, maximum: 1, default: retries.budget })),
+    stateful: Type.Optional(Type.Boolean({ default: retries.stateful })),
+  },
+  strict,
+);
+
+const StreamsSchema = Type.Object(
+  {
+    peek: Type.Optional(Type.Boolean({ default: streams.peek })),
+    keep_alive: durationOrOff(streams.keep_alive),
+  },
+  strict,
+);
+
+const LogSchema = Type.Object(
+  {
+    requests: Type.Optional(Type.Enum(["errors", "sampled", "all"], { default: log.requests })),
+    sample: Type.Optional(Type.Number({ exclusiveMinimum: 0, maximum: 1, default: log.sample })),
+  },
+  strict,
+);
+
+const ForwardCredentials = Type.Array(Type.Enum(FORWARDABLE), {
+  default: DEFAULTS.forwardCredentials,
+  allowed: `a list of distinct items of ${FORWARDABLE.join(", ")}`,
+});
+
 /** The whole file. */
 export const ConfigSchema = Type.Object(
   {
@@ -195,6 +299,12 @@ export const ConfigSchema = Type.Object(
     }),
     session: Type.Optional(SessionSchema),
     worker_selection: Type.Optional(SelectionSchema),
+    limits: Type.Optional(LimitsSchema),
+    timeouts: Type.Optional(TimeoutsSchema),
+    retries: Type.Optional(RetriesSchema),
+    streams: Type.Optional(StreamsSchema),
+    log: Type.Optional(LogSchema),
+    forward_credentials: Type.Optional(ForwardCredentials),
   },
   strict,
 );

@@ -74,6 +74,12 @@ export function readSecret(
   return undefined;
 }
 
+/** Why a secret cannot be carried by a header, in words that do not tell it; undefined where it can. */
+export function headerBreach(text: string): string | undefined {
+  if (/[^ -~]/.test(text)) return "contains a character that is not printable ASCII";
+  return text.includes(" ") ? "contains a space" : undefined;
+}
+
 interface Breach {
   /** To follow the name of what is wrong. */
   readonly breach: string;

@@ -8,9 +8,9 @@ import { SessionKeyError } from "../routing/refusals.js";
 import type { Router } from "../routing/router.js";
 import type { Worker } from "../routing/worker.js";
 import { type AskOptions, readAsk, refusalOf } from "./ask.js";
-import { discardBody } from "./body.js";
 import { errorBody, type GatewayError } from "./errors.js";
 import type { Fleet } from "./fleet.js";
+import { discardBody } from "./upload.js";
 
 /** What the admin routes work with. */
 export interface AdminContext {

@@ -20,6 +20,8 @@ export interface Ask {
   readonly request: AcquireRequest;
   /** `header x-session-id` and the like; undefined where there is no key. */
   readonly source: string | undefined;
+  readonly isStream: boolean;
+  readonly isStateful: boolean;
 }
 
 /** Reads a request; a GatewayError says what is wrong with it. */
@@ -41,7 +43,8 @@ export function readAsk(
     return { status: 400, code: "invalid_affinity", message };
   }
   const pin = allowPin ? own(headers, "x-hawser-pin") : undefined;
-  return { request: requestOf(identity, pin, affinity), source: identity.source };
+  const { source, isStream, isStateful } = identity;
+  return { request: requestOf(identity, pin, affinity), source, isStream, isStateful };
 }
 
 function requestOf(

@@ -33,6 +33,11 @@ export class Attempt implements Dispatcher.DispatchHandler {
     this.#listener = listener;
   }
 
+  /** Whether the worker was reached: until then nothing of the request was sent. */
+  get isConnected(): boolean {
+    return this.#controller !== null;
+  }
+
   /** Ends the attempt from this side: the worker's request is aborted at once, or as soon as it starts. */
   abandon(reason: string): void {
     if (this.#over) return;

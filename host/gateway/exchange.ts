@@ -4,25 +4,28 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Lease } from "../routing/lease.js";
 import { NoWorkerError } from "../routing/refusals.js";
 import type { Router } from "../routing/router.js";
+import type { Worker } from "../routing/worker.js";
 import { ResponseIdReader } from "../session/response-id.js";
 import { type Ask, type AskOptions, readAsk, refusalOf } from "./ask.js";
 import { Attempt, type AttemptListener, type Head } from "./attempt.js";
-import { discardBody, readBody } from "./body.js";
-import { type ErrorStyle, errorEvent, type GatewayError, sendError } from "./errors.js";
+import type { Clock } from "./clock.js";
+import type { ErrorStyle, GatewayError } from "./errors.js";
+import { FirstEventReader } from "./first-event.js";
 import type { Fleet } from "./fleet.js";
 import { requestHeaders, responseHeaders } from "./headers.js";
-import type { InFlight } from "./in-flight.js";
+import type { InFlight, UnderWay } from "./in-flight.js";
+import { LateAnswer } from "./late-answer.js";
+import type { DataPlaneOptions } from "./options.js";
+import type { Outcomes } from "./outcomes.js";
+import { Reply } from "./reply.js";
+import type { RequestLog } from "./request-log.js";
+import type { Cause, Retries } from "./retries.js";
+import { type ByteAccount, discardBody, Upload } from "./upload.js";
 
-/** Largest request body, in bytes. */
-export const BODY_LIMIT = 64 * 1_048_576;
-/** Most bytes of an event stream that wait for a slow client: minutes of tokens. */
-const STREAM_BUFFER = 1_048_576;
-/** The same for an answer that is not a stream of events and arrives at once. */
-const ANSWER_BUFFER = 64 * 1_048_576;
-/** Milliseconds that a client gets to read how its stream ended. */
-const LINGER_MS = 5_000;
-/** Answers by which a worker turns a request away that another one may take. */
-const TURNED_AWAY: ReadonlySet<number> = new Set([429, 502, 503, 504]);
+/** Answers by which a worker turns away a session that is kept on it. */
+const TURNED_AWAY: ReadonlySet<Cause> = new Set<Cause>(["connect", "reset", 429, 502, 503, 504]);
+/** Answers that may say, by Retry-After, how long their worker wants to be left alone. */
+const BACKPRESSURE: ReadonlySet<number> = new Set([429, 503]);
 
 const SHUTTING_DOWN: GatewayError = {
   status: 503,
@@ -30,97 +33,141 @@ const SHUTTING_DOWN: GatewayError = {
   message: "the gateway is shutting down",
 };
 
+/** What is waited for, each with a deadline of its own. */
+type Phase = "upload" | "firstByte" | "idle" | "drain";
+
+/** Deadlines in beats. */
+export type Deadlines = Readonly<Record<Phase | "total" | "keepAlive", number>>;
+
+/** An endpoint that is proxied. */
+export interface Endpoint {
+  readonly path: string;
+  readonly style: ErrorStyle;
+}
+
 /** What an exchange works with. */
 export interface ExchangeContext {
   readonly router: Router;
   readonly fleet: Fleet;
   readonly ask: AskOptions;
-  readonly bodyLimit: number;
+  readonly options: DataPlaneOptions;
+  readonly deadlines: Deadlines;
+  readonly clock: Clock;
   /** All that are under way: until their last byte has gone to the client, or the client has gone. */
   readonly underWay: InFlight;
-  /** Hears why a worker failed a request. */
-  readonly onWorkerFailure: (lease: Lease, reason: string) => void;
+  /** The bodies of all requests. */
+  readonly bodies: ByteAccount;
+  readonly retries: Retries;
+  readonly outcomes: Outcomes;
+  readonly requestLog: RequestLog;
+  /** The client's headers that are not passed on. */
+  readonly droppedHeaders: ReadonlySet<string>;
   /** Hears of a request whose policy failed. */
   readonly onPolicyFailure: (lease: Lease) => void;
-  /** Hears of a client that was cut because it did not read. */
-  readonly onSlowClient: (lease: Lease) => void;
+}
+
+/** A 200 stream whose head is held back until its first event is known. */
+interface Held {
+  readonly head: Head;
+  readonly reader: FirstEventReader;
+  readonly chunks: Buffer[];
 }
 
 /** Proxies one POST. */
-export class Exchange implements AttemptListener {
+export class Exchange implements AttemptListener, UnderWay {
+  /** Written by `Buffers` alone. */
+  noted = 0;
   readonly #context: ExchangeContext;
   readonly #request: IncomingMessage;
-  readonly #response: ServerResponse;
-  readonly #path: string;
-  readonly #style: ErrorStyle;
-  readonly #onClientGone = (): void => this.#finish("the client is gone");
+  readonly #reply: Reply;
+  readonly #endpoint: Endpoint;
+  readonly #query: string;
+  readonly #upload: Upload;
+  readonly #onClientGone = (): void => this.#finish("client_gone");
   #ask: Ask | null = null;
   #body: Buffer | null = null;
   #attempt: Attempt | null = null;
+  /** Workers that failed it, and how each did. */
+  readonly #tried: Worker[] = [];
+  readonly #failures: string[] = [];
+  /** Whether it is counted as a retry under way. */
+  #isRetry = false;
   /** Whether a session that was kept on its worker was chosen another one. */
   #reselected = false;
   /** Whether the worker failed the request, or had no room for it. */
   #failed = false;
-  /** The head for the client, until it is sent. */
-  #head: { status: number; message: string | undefined; headers: string[] } | null = null;
-  #isEventStream = false;
+  #held: Held | null = null;
+  #late: LateAnswer | null = null;
   #idReader: ResponseIdReader | null = null;
-  #answerId: string | undefined;
   #over = false;
+  // Time, in beats: since it came, since something moved, since the client heard of it.
+  #phase: Phase = "upload";
+  #age = 0;
+  #quiet = 0;
+  #silent = 0;
+  /** Bytes of the worker's answer; what moved when it was last looked at. */
+  #received = 0;
+  #moved = 0;
+  readonly #cameAt: number;
+  #bodyAt: number | undefined;
+  #firstByteAt: number | undefined;
+  #status = 0;
 
-  /** `path` is what the worker is asked for, query included. */
+  /** `query` is what follows the endpoint's path, with its question mark. */
   constructor(
     context: ExchangeContext,
     request: IncomingMessage,
     response: ServerResponse,
-    path: string,
-    style: ErrorStyle,
+    endpoint: Endpoint,
+    query: string,
   ) {
+    const { clock, options, bodies, underWay } = context;
     this.#context = context;
     this.#request = request;
-    this.#response = response;
-    this.#path = path;
-    this.#style = style;
+    this.#reply = new Reply(response, endpoint.style);
+    this.#endpoint = endpoint;
+    this.#query = query;
+    this.#upload = new Upload(request, options.limits.bodyBytes, bodies);
+    this.#cameAt = clock.now();
+    // The socket's `close`, not the response's: a response that waits behind another in a pipeline never has one.
+    request.socket.on("close", this.#onClientGone);
+    underWay.add(this, request.socket, response);
+  }
+
+  get buffered(): number {
+    return this.#reply.buffered;
+  }
+
+  get isOver(): boolean {
+    return this.#over;
   }
 
   /** Runs the exchange. */
   start(): void {
-    // The socket's `close`, not the response's: a response that waits behind another in a pipeline never has one.
-    this.#request.socket.on("close", this.#onClientGone);
-    this.#response.on("error", () => {});
-    const { underWay } = this.#context;
-    underWay.add(this, this.#request.socket, this.#response);
-    if (underWay.isClosing) {
-      this.#response.shouldKeepAlive = false;
-      this.#fail(SHUTTING_DOWN);
-      discardBody(this.#request);
-      return;
+    if (this.#context.underWay.isClosing) {
+      this.#reply.closeBehind();
+      this.#refuseUpload(SHUTTING_DOWN);
+    } else if (hasStrangeCoding(this.#request)) {
+      const message = "a body may be sent in chunks or with its length, in no other transfer coding";
+      this.#refuseUpload({ status: 501, code: "transfer_coding_unknown", message });
+    } else {
+      this.#upload.read((body) => {
+        if (body === "aborted") this.#onClientGone();
+        else if (body === "too_large") this.#refuseUpload(tooLarge(this.#context));
+        else if (body === "no_room") this.#refuseUpload(noRoom(this.#context));
+        else this.#route(body);
+      });
     }
-    if (hasStrangeCoding(this.#request)) {
-      this.#refuseCoding();
-      return;
-    }
-    readBody(this.#request, this.#context.bodyLimit, (body) => {
-      if (body === "aborted") this.#finish("the client is gone");
-      else if (body === "too_large") this.#refuseUpload();
-      else this.#route(body);
-    });
   }
 
-  #refuseCoding(): void {
-    const message = "a body may be sent in chunks or with its length, in no other transfer coding";
-    this.#fail({ status: 501, code: "transfer_coding_unknown", message });
-    discardBody(this.#request);
-  }
-
-  #refuseUpload(): void {
-    const message = `the body is larger than the ${this.#context.bodyLimit} bytes allowed`;
-    this.#fail({ status: 413, code: "body_too_large", message });
+  #refuseUpload(error: GatewayError): void {
+    this.#fail(error);
     discardBody(this.#request);
   }
 
   #route(body: Buffer): void {
-    const { router, fleet, ask: options } = this.#context;
+    const { router, fleet, ask: options, clock } = this.#context;
+    this.#bodyAt = clock.now();
     const ask = readAsk(options, this.#request.headers, body);
     if ("status" in ask) {
       this.#fail(ask);
@@ -139,152 +186,328 @@ export class Exchange implements AttemptListener {
   }
 
   #dispatch(lease: Lease): void {
-    const { fleet, onPolicyFailure } = this.#context;
+    const { fleet, onPolicyFailure, droppedHeaders } = this.#context;
     if (lease.failure) onPolicyFailure(lease);
+    this.#enter("firstByte");
     this.#attempt = new Attempt(lease, this);
-    const headers = requestHeaders(this.#request.rawHeaders);
-    fleet.upstream(lease.worker).dispatch(this.#path, headers, this.#body!, this.#attempt);
+    const headers = requestHeaders(this.#request.rawHeaders, droppedHeaders);
+    const path = this.#endpoint.path + this.#query;
+    fleet.upstream(lease.worker).dispatch(path, headers, this.#body!, this.#attempt);
   }
 
-  /** Ends the exchange because the gateway ends, with an error as honest as can still be told. */
-  cut(): void {
-    if (this.#over) return;
-    const isAnswered = this.#response.headersSent;
-    this.#finish("the gateway is shutting down");
-    if (isAnswered) this.#breakOff(SHUTTING_DOWN);
-    else sendError(this.#response, this.#style, SHUTTING_DOWN);
+  onHead({ lease }: Attempt, head: Head): void {
+    const { status, headers } = head;
+    const { retries, options } = this.#context;
+    if (BACKPRESSURE.has(status)) retries.holdOff(lease.worker, headers["retry-after"]);
+    if (this.#next(status, `status ${status}`)) return;
+    const isStream = isEventStream(head);
+    if (this.#reply.isSent) this.#acceptLate(head, isStream);
+    else if (options.streams.peek && status === 200 && isStream)
+      this.#held = { head, reader: new FirstEventReader(), chunks: [] };
+    else this.#accept(head, isStream);
   }
 
-  onHead({ lease }: Attempt, { status, message, headers, raw }: Head): void {
-    if (TURNED_AWAY.has(status) && this.#reselect()) return;
-    if (status < 400) {
-      lease.commit();
-      this.#expectId(headers);
+  onData(_attempt: Attempt, chunk: Buffer): void {
+    if (this.#phase === "firstByte") {
+      this.#enter("idle");
+      this.#firstByteAt = this.#context.clock.now();
     }
-    this.#failed = status >= 500 || status === 429;
-    const passed = responseHeaders(raw);
-    passed.push("x-hawser-worker", lease.worker.id);
-    passed.push("x-hawser-policy", lease.policy);
-    passed.push("x-hawser-decision", lease.reason);
-    this.#head = { status, message: passablePhrase(message), headers: passed };
-    const type = String(headers["content-type"]);
-    this.#isEventStream = type.startsWith("text/event-stream") && !headers["content-encoding"];
-    // The client waits for the head; but where the body's first bytes came with it, one write carries both.
-    setImmediate(this.#flushHead);
-  }
-
-  onData({ lease }: Attempt, chunk: Buffer): void {
-    const response = this.#response;
-    if (this.#idReader) this.#readId(lease, chunk);
-    this.#sendHead();
-    response.write(chunk);
-    if (response.writableLength <= (this.#isEventStream ? STREAM_BUFFER : ANSWER_BUFFER)) return;
-    // Never pause the worker's response: undici 7 aborts the process when a paused one meets a close.
-    this.#context.onSlowClient(lease);
-    this.#finish("the client reads too slowly");
-    this.#breakOff({ status: 502, code: "client_too_slow", message: "the client reads too slowly" });
+    this.#received += chunk.length;
+    if (this.#held) this.#look(this.#held, chunk);
+    else if (this.#late) this.#late.push(chunk);
+    else this.#pass(chunk);
   }
 
   onEnd(): void {
-    this.#sendHead();
-    this.#finish();
-    this.#response.end();
-  }
-
-  onFailure({ lease }: Attempt, error: Error): void {
-    const isAnswered = this.#head !== null || this.#response.headersSent;
-    this.#context.onWorkerFailure(lease, error.message);
-    if (!isAnswered && this.#reselect()) return;
-    this.#failed = true;
-    if (!this.#response.headersSent) {
-      const message = `worker "${lease.worker.id}" could not be reached or broke off before it answered`;
-      this.#fail({ status: 502, code: "worker_unreachable", message });
+    this.#letGo();
+    if (this.#late) {
+      this.#fail(this.#late.error());
       return;
     }
-    this.#finish();
-    const message = `worker "${lease.worker.id}" broke off in the middle of its answer`;
-    this.#breakOff({ status: 502, code: "worker_failed", message });
+    this.#finish("complete");
+    this.#reply.end();
   }
 
-  /**
-   * Ends an answer of which a part is out. A stream of events can say so; otherwise, and in any case at last, only a broken
-   * connection tells the client that the rest is missing.
-   */
-  #breakOff(error: GatewayError): void {
-    const response = this.#response;
-    if (!this.#isEventStream) {
-      response.destroy();
+  onFailure({ lease, isConnected }: Attempt, error: Error): void {
+    const { worker } = lease;
+    this.#context.fleet.suspect(worker);
+    const cause = isConnected ? "reset" : "connect";
+    const isAnswered = this.#held !== null || this.#reply.hasHead;
+    if (!isAnswered && this.#next(cause, error.message)) return;
+    this.#note(lease, error.message);
+    const message = this.#reply.isSent
+      ? `worker "${worker.id}" broke off in the middle of its answer`
+      : `worker "${worker.id}" could not be reached or broke off before it answered`;
+    this.#fail({
+      ...{ status: 502, message },
+      code: this.#reply.isSent ? "worker_failed" : "worker_unreachable",
+    });
+  }
+
+  /** Ends it because the gateway ends. */
+  cut(): void {
+    if (!this.#over) this.#fail(SHUTTING_DOWN);
+  }
+
+  /** Ends it because its reader is too slow. The worker's answer is never paused: undici 7 aborts the process when a paused one meets a close. */
+  cutSlow(): void {
+    if (this.#over) return;
+    this.#fail({ status: 502, code: "client_too_slow", message: "the client reads too slowly" });
+  }
+
+  destroy(): void {
+    this.#finish("client_too_slow");
+    this.#reply.destroy();
+  }
+
+  beat(): void {
+    const { deadlines } = this.#context;
+    this.#age++;
+    const moved = this.#progress();
+    this.#quiet = moved === this.#moved ? this.#quiet + 1 : 0;
+    this.#moved = moved;
+    if (this.#over) {
+      if (this.#quiet >= deadlines.drain) this.#reply.destroy();
+    } else if (this.#age >= deadlines.total) {
+      const message = "the request took longer than the gateway allows";
+      this.#fail({ status: 504, code: "request_timeout", message });
+    } else if (this.#quiet >= deadlines[this.#phase]) this.#timeOut();
+    else if (this.#phase === "firstByte" && this.#ask!.isStream && ++this.#silent >= deadlines.keepAlive)
+      this.#keepAlive();
+  }
+
+  /** What changes whenever that moves which is waited for. */
+  #progress(): number {
+    if (this.#over) return this.#reply.buffered;
+    return this.#phase === "upload" ? this.#upload.size : this.#received;
+  }
+
+  #enter(phase: Phase): void {
+    this.#phase = phase;
+    this.#quiet = 0;
+    this.#moved = this.#progress();
+  }
+
+  #timeOut(): void {
+    if (this.#phase === "upload") {
+      this.#reply.closeBehind();
+      const message = "the body of the request came to a halt";
+      this.#refuseUpload({ status: 408, code: "upload_timeout", message });
       return;
     }
-    const timer = setTimeout(() => response.destroy(), LINGER_MS).unref();
-    response.once("close", () => clearTimeout(timer));
-    // What came last may be half an event: the empty line ends it.
-    response.write(`\n\n${errorEvent(this.#style, error, this.#answerId)}`, () => response.destroy());
+    const { lease } = this.#attempt!;
+    this.#context.fleet.suspect(lease.worker);
+    this.#note(lease, `timeout ${this.#phase === "idle" ? "idle" : "first_byte"}`);
+    const message = `worker "${lease.worker.id}" sent nothing for longer than the gateway waits`;
+    this.#fail({ status: 504, code: "worker_timeout", message });
   }
 
-  /**
-   * Has a session that is kept on its worker as long as that serves it placed anew, once, because it does not; false
-   * where there is no other worker.
-   */
-  #reselect(): boolean {
-    const { router } = this.#context;
+  /** Tells a client that waits for a stream that it goes on. What was held back cannot be tried again then. */
+  #keepAlive(): void {
+    this.#silent = 0;
+    this.#letGo();
+    const reply = this.#reply;
+    if (!reply.hasHead) {
+      this.#status = 200;
+      const headers = ["content-type", "text/event-stream; charset=utf-8", "cache-control", "no-cache"];
+      reply.begin({ status: 200, message: undefined, headers: this.#signed(headers), isEventStream: true });
+    }
+    if (reply.isEventStream) reply.comment();
+  }
+
+  /** Has another worker try, where nothing has gone to the client and that is allowed; false where it is not. */
+  #next(cause: Cause, reason: string): boolean {
+    const { router, retries } = this.#context;
+    const { request, isStateful } = this.#ask!;
     const failed = this.#attempt!;
-    if (this.#reselected || failed.lease.reason !== "hard") return false;
-    let lease: Lease;
-    try {
-      lease = router.acquire({ ...this.#ask!.request, exclude: [failed.lease.worker] });
-    } catch (error) {
-      if (error instanceof NoWorkerError) return false;
-      throw error;
-    }
-    this.#reselected = true;
+    const { lease } = failed;
+    if (this.#reply.isSent || request.pin !== undefined) return false;
+    // A session that is kept on its worker as long as that serves it is placed anew, once, whatever is configured.
+    const isReselection =
+      lease.reason === "hard" &&
+      !this.#reselected &&
+      TURNED_AWAY.has(cause) &&
+      retries.isSafe(cause, isStateful);
+    if (!isReselection && !this.#mayRetry(cause, isStateful)) return false;
+    const exclude = [...this.#tried, lease.worker, ...retries.heldOff()];
+    const next = orNone(() => router.acquire({ ...request, exclude }));
+    if (!next) return false;
+    this.#reselected ||= isReselection;
+    retries.begun++;
+    if (cause !== "connect" && !isReselection) this.#countRetry();
+    this.#note(lease, reason);
+    this.#tried.push(lease.worker);
     failed.abandon("another worker was chosen");
-    failed.lease.release("failed");
-    this.#dispatch(lease);
+    lease.release("failed");
+    this.#held = null;
+    this.#failed = false;
+    this.#dispatch(next);
     return true;
   }
 
-  #expectId(headers: Record<string, string | string[] | undefined>): void {
-    const type = headers["content-type"];
-    if (this.#style !== "responses" || typeof type !== "string" || headers["content-encoding"]) return;
-    this.#idReader = new ResponseIdReader(type);
+  #mayRetry(cause: Cause, isStateful: boolean): boolean {
+    const { retries } = this.#context;
+    if (!retries.allows(cause, isStateful) || this.#tried.length + 1 >= retries.attempts) return false;
+    return this.#isRetry || cause === "connect" || retries.hasRoom();
   }
 
-  #readId(lease: Lease, chunk: Buffer): void {
+  #countRetry(): void {
+    if (!this.#isRetry) this.#context.retries.begin();
+    this.#isRetry = true;
+  }
+
+  #endRetry(): void {
+    if (this.#isRetry) this.#context.retries.end();
+    this.#isRetry = false;
+  }
+
+  /** Remembers that a worker failed the request, and how. */
+  #note(lease: Lease, reason: string): void {
+    this.#failed = true;
+    this.#failures.push(`${lease.worker.id}: ${reason}`);
+  }
+
+  /** Takes the next bytes of a stream whose head is held back. */
+  #look(held: Held, chunk: Buffer): void {
+    held.chunks.push(chunk);
+    const first = held.reader.push(chunk);
+    if (first === "incomplete") return;
+    if (first !== "good" && this.#next(first, `an error event, status ${first}`)) return;
+    this.#letGo();
+  }
+
+  /** Passes on what was held back. */
+  #letGo(): void {
+    if (!this.#held) return;
+    const { head, chunks } = this.#held;
+    this.#held = null;
+    this.#accept(head, true);
+    for (const chunk of chunks) if (!this.#over) this.#pass(chunk);
+  }
+
+  /** Passes a worker's head on: what comes behind it is the answer. */
+  #accept(head: Head, isStream: boolean): void {
+    this.#settle(head);
+    const { status, message, raw } = head;
+    const headers = this.#signed(responseHeaders(raw));
+    this.#status = status;
+    this.#reply.begin({ status, message: passablePhrase(message), headers, isEventStream: isStream });
+    if (this.#context.underWay.isClosing) this.#reply.closeBehind();
+  }
+
+  /** The client has got a head already: a stream of events can follow it, any other answer only as an error. */
+  #acceptLate(head: Head, isStream: boolean): void {
+    this.#settle(head);
+    if (head.status >= 400 || !isStream)
+      this.#late = new LateAnswer(this.#attempt!.lease.worker.id, head.status);
+  }
+
+  #settle({ status, headers }: Head): void {
+    const { lease } = this.#attempt!;
+    this.#endRetry();
+    if (status >= 500 || status === 429) this.#note(lease, `status ${status}`);
+    if (status >= 400) return;
+    lease.commit();
+    const type = headers["content-type"];
+    const isReadable = typeof type === "string" && !headers["content-encoding"];
+    if (this.#endpoint.style === "responses" && isReadable) this.#idReader = new ResponseIdReader(type);
+  }
+
+  /** Headers that say who answers, and why, added to others. */
+  #signed(headers: string[]): string[] {
+    const { worker, policy, reason } = this.#attempt!.lease;
+    headers.push("x-hawser-worker", worker.id, "x-hawser-policy", policy, "x-hawser-decision", reason);
+    return headers;
+  }
+
+  #pass(chunk: Buffer): void {
+    if (this.#idReader) this.#readId(chunk);
+    const reply = this.#reply;
+    reply.write(chunk);
+    const { options, underWay } = this.#context;
+    const { streamBufferBytes, answerBufferBytes } = options.limits;
+    if (reply.buffered > (reply.isEventStream ? streamBufferBytes : answerBufferBytes)) this.cutSlow();
+    else underWay.buffers.note(this);
+  }
+
+  #readId(chunk: Buffer): void {
     const id = this.#idReader!.push(chunk);
     if (id === undefined) return;
     this.#idReader = null;
-    this.#answerId = id;
-    lease.alias(id);
-  }
-
-  readonly #flushHead = (): void => {
-    if (this.#over || !this.#head) return;
-    this.#sendHead();
-    this.#response.flushHeaders();
-  };
-
-  #sendHead(): void {
-    if (!this.#head) return;
-    if (this.#context.underWay.isClosing) this.#response.shouldKeepAlive = false;
-    const { status, message, headers } = this.#head;
-    this.#head = null;
-    this.#response.writeHead(status, message, headers);
+    this.#reply.answerId = id;
+    this.#attempt!.lease.alias(id);
   }
 
   #fail(error: GatewayError): void {
-    this.#finish();
-    sendError(this.#response, this.#style, error);
+    if (!this.#reply.isSent) this.#status = error.status;
+    this.#finish(error.code, error.status >= 500);
+    this.#reply.fail(error);
   }
 
-  /** Ends the exchange; the worker's request too, where a reason for that is given. */
-  #finish(reason?: string): void {
+  /** Ends the exchange, and with it the worker's request where that is still under way. */
+  #finish(outcome: string, isError = false): void {
     if (this.#over) return;
+    this.#context.outcomes.count(outcome);
+    this.#log(outcome, isError || this.#failures.length > 0);
     this.#over = true;
     this.#request.socket.off("close", this.#onClientGone);
+    this.#upload.stop();
     this.#attempt?.lease.release(this.#failed ? "failed" : "ended");
-    if (reason !== undefined) this.#attempt?.abandon(reason);
+    this.#attempt?.abandon(outcome);
+    this.#endRetry();
+    this.#upload.free();
+    this.#body = null;
+    this.#enter("drain");
   }
+
+  #log(outcome: string, isError: boolean): void {
+    const { requestLog, clock } = this.#context;
+    if (!requestLog.wants(isError)) return;
+    const lease = this.#attempt?.lease;
+    const since = (at: number | undefined) => (at === undefined ? undefined : at - this.#cameAt);
+    requestLog.write(
+      {
+        path: this.#endpoint.path,
+        outcome,
+        status: this.#status,
+        model: lease && this.#ask!.request.model,
+        worker: lease?.worker.id,
+        policy: lease?.policy,
+        decision: lease?.reason,
+        session: lease?.session,
+        failed: this.#failures,
+        bodyMs: since(this.#bodyAt),
+        firstByteMs: since(this.#firstByteAt),
+        totalMs: clock.now() - this.#cameAt,
+      },
+      isError,
+    );
+  }
+}
+
+/** What `acquire` answers; undefined where there is no worker. */
+function orNone(acquire: () => Lease): Lease | undefined {
+  try {
+    return acquire();
+  } catch (error) {
+    if (error instanceof NoWorkerError) return undefined;
+    throw error;
+  }
+}
+
+function tooLarge({ options }: ExchangeContext): GatewayError {
+  const message = `the body is larger than the ${options.limits.bodyBytes} bytes allowed`;
+  return { status: 413, code: "body_too_large", message };
+}
+
+function noRoom({ options }: ExchangeContext): GatewayError {
+  const message = `the bodies of all requests would take more than ${options.limits.bodyTotalBytes} bytes`;
+  return { status: 503, code: "too_many_bytes", message };
+}
+
+/** Whether more events may be added to an answer. */
+function isEventStream({ headers }: Head): boolean {
+  return String(headers["content-type"]).startsWith("text/event-stream") && !headers["content-encoding"];
 }
 
 /** Whether a body comes in a transfer coding that Node takes off only in part: the rest would be passed on as the body. */

@@ -2,7 +2,7 @@
 
 import { MAX_MODEL_LENGTH } from "../routing/refusals.js";
 import type { Router } from "../routing/router.js";
-import type { Worker } from "../routing/worker.js";
+import type { Worker, WorkerOptions } from "../routing/worker.js";
 import { Upstream } from "./upstream.js";
 
 /** An entry of `GET /v1/models`. */
@@ -15,6 +15,16 @@ export interface ModelEntry {
 const ANSWER_TIMEOUT_MS = 5_000;
 /** Most models that one worker may list. */
 const MAX_MODELS_LISTED = 256;
+
+/** How workers are talked to. */
+export interface FleetOptions {
+  /** Milliseconds between two questions to a worker. */
+  readonly pollIntervalMs: number;
+  /** Milliseconds within which a connection must be open. */
+  readonly connectMs: number;
+  /** What is shown to workers, by their ids. */
+  readonly apiKeys: ReadonlyMap<string, string>;
+}
 
 /** Hears of a worker that begins or ceases to answer. */
 export type FleetListener = (worker: Worker, eligible: boolean, reason: string) => void;
@@ -33,9 +43,13 @@ class Member {
   /** What came of the last question: why it is eligible, or not. */
   reason = NOT_ASKED;
 
-  constructor(readonly worker: Worker) {
+  constructor(
+    readonly worker: Worker,
+    connectMs: number,
+    apiKey: string | undefined,
+  ) {
     if (worker.url === undefined) throw new TypeError(`worker "${worker.id}" has no url`);
-    this.upstream = new Upstream(worker.url);
+    this.upstream = new Upstream(worker.url, connectMs, apiKey);
     this.fixedModels = worker.models.length > 0;
   }
 }
@@ -43,23 +57,42 @@ class Member {
 /** Asks every worker for its models, at the start and at intervals; one that does not answer is not eligible. */
 export class Fleet {
   readonly #router: Router;
-  readonly #intervalMs: number;
+  readonly #options: FleetOptions;
   readonly #listener: FleetListener;
   readonly #members = new Map<Worker, Member>();
+  /** Removed, with requests still under way. */
+  readonly #leaving = new Set<Member>();
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
 
   /** Takes the router's workers; each must have a `url`, and models only where they are fixed. */
-  constructor(router: Router, intervalMs: number, listener: FleetListener) {
+  constructor(router: Router, options: FleetOptions, listener: FleetListener) {
     this.#router = router;
-    this.#intervalMs = intervalMs;
+    this.#options = options;
     this.#listener = listener;
-    for (const worker of router.workers) this.#members.set(worker, new Member(worker));
+    for (const worker of router.workers) this.#enlist(worker, options.apiKeys.get(worker.id));
+  }
+
+  /** Adds a worker to the router, and asks it for its models where none are named. Throws what `Router.addWorker` throws, and a TypeError for one without a url. */
+  add(options: WorkerOptions, apiKey?: string): Worker {
+    const worker = this.#router.addWorker({ models: [], ...options, eligible: false });
+    void this.#ask(this.#enlist(worker, apiKey));
+    return worker;
+  }
+
+  /** Removes a worker from the router; its requests under way go on to their end. */
+  remove(worker: Worker): void {
+    const member = this.#members.get(worker);
+    if (!member) return;
+    this.#router.removeWorker(worker);
+    this.#members.delete(worker);
+    this.#leaving.add(member);
+    void member.upstream.close().finally(() => this.#leaving.delete(member));
   }
 
   /** Asks all workers once, then goes on at intervals until `stop`. Resolves when all have answered or failed to. */
   async start(): Promise<void> {
-    this.#timer = setInterval(() => void this.#askAll(), this.#intervalMs);
+    this.#timer = setInterval(() => void this.#askAll(), this.#options.pollIntervalMs);
     await this.#askAll();
   }
 
@@ -67,7 +100,8 @@ export class Fleet {
   async stop(): Promise<void> {
     this.#stopped = true;
     clearInterval(this.#timer);
-    await Promise.all([...this.#members.values()].map(({ upstream }) => upstream.destroy()));
+    const all = [...this.#members.values(), ...this.#leaving];
+    await Promise.all(all.map(({ upstream }) => upstream.destroy()));
   }
 
   /** The transport to a worker. */
@@ -87,7 +121,8 @@ export class Fleet {
 
   /** Asks a worker now, because a request to it failed. */
   suspect(worker: Worker): void {
-    void this.#ask(this.#members.get(worker)!);
+    const member = this.#members.get(worker);
+    if (member) void this.#ask(member);
   }
 
   /** Whether some worker's models are not known yet. */
@@ -105,6 +140,12 @@ export class Fleet {
       }
     }
     return [...models.values()];
+  }
+
+  #enlist(worker: Worker, apiKey: string | undefined): Member {
+    const member = new Member(worker, this.#options.connectMs, apiKey);
+    this.#members.set(worker, member);
+    return member;
   }
 
   async #askAll(): Promise<void> {
@@ -139,8 +180,8 @@ export class Fleet {
   }
 
   #mark(member: Member, eligible: boolean, reason: string): void {
-    if (this.#stopped) return;
     const { worker } = member;
+    if (this.#stopped || worker.removed) return;
     // What fails from the start is told once, too: a wrong address would otherwise never be heard of.
     const news = worker.eligible !== eligible || member.reason === NOT_ASKED;
     member.reason = reason;

@@ -1,5 +1,7 @@
 // Which headers pass the gateway, in either direction. Case, order and duplicates are kept.
 
+import { CREDENTIALS, type Credential } from "./options.js";
+
 /** Meant for one connection only (RFC 9110, 7.6.1). */
 const HOP_BY_HOP = [
   "connection",
@@ -13,25 +15,23 @@ const HOP_BY_HOP = [
   "upgrade",
 ];
 
-/** Not forwarded to a worker: hop-by-hop, what the transport sets itself, and the client's credentials. */
-const REQUEST_DROPPED: ReadonlySet<string> = new Set([
-  ...HOP_BY_HOP,
-  "host",
-  "content-length",
-  "expect",
-  "authorization",
-  "x-api-key",
-  "cookie",
-]);
+/** Set by the transport itself. */
+const TRANSPORT = ["host", "content-length", "expect"];
 
 const RESPONSE_DROPPED: ReadonlySet<string> = new Set(HOP_BY_HOP);
 
 /** Headers of the gateway's own: a worker cannot set them, a client's are not forwarded. */
 const OWN_PREFIX = "x-hawser-";
 
-/** The request headers for a worker, from Node's flat list of names and values. */
-export function requestHeaders(raw: readonly string[]): string[] {
-  return passed(raw, REQUEST_DROPPED);
+/** The request headers that no worker gets: of the client's credentials only those that are named are forwarded. */
+export function droppedHeaders(forwarded: readonly Credential[]): ReadonlySet<string> {
+  const kept = CREDENTIALS.filter((name) => !forwarded.includes(name));
+  return new Set([...HOP_BY_HOP, ...TRANSPORT, ...kept]);
+}
+
+/** The request headers for a worker, from Node's flat list of names and values, without those in `dropped`. */
+export function requestHeaders(raw: readonly string[], dropped: ReadonlySet<string>): string[] {
+  return passed(raw, dropped);
 }
 
 /** The response headers for the client, from undici's flat list of names and values. */

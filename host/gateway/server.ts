@@ -4,22 +4,30 @@ import { setTimeout as delay } from "node:timers/promises";
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import type { Logger } from "pino";
 import type { Router } from "../routing/router.js";
+import type { Worker, WorkerOptions } from "../routing/worker.js";
 import { RequestReader } from "../session/request-reader.js";
 import { createAdmin } from "./admin.js";
-import { type ErrorStyle, errorBody, type GatewayError } from "./errors.js";
-import { BODY_LIMIT, Exchange, type ExchangeContext } from "./exchange.js";
+import { Beat, type Clock, PROCESS_CLOCK } from "./clock.js";
+import { errorBody, type GatewayError } from "./errors.js";
+import { type Deadlines, type Endpoint, Exchange, type ExchangeContext } from "./exchange.js";
 import { Fleet } from "./fleet.js";
+import { droppedHeaders } from "./headers.js";
 import { InFlight } from "./in-flight.js";
+import type { DataPlaneOptions } from "./options.js";
+import { Outcomes } from "./outcomes.js";
 import { PolicyWatch } from "./policy-watch.js";
+import { RequestLog } from "./request-log.js";
+import { Retries } from "./retries.js";
+import { ByteAccount } from "./upload.js";
 
 /** Endpoints that are proxied, each with its error shapes. */
-const ENDPOINTS: Readonly<Record<string, ErrorStyle>> = {
-  "/v1/chat/completions": "openai",
-  "/v1/completions": "openai",
-  "/v1/responses": "responses",
-  "/v1/embeddings": "openai",
-  "/v1/messages": "anthropic",
-};
+const ENDPOINTS: readonly Endpoint[] = [
+  { path: "/v1/chat/completions", style: "openai" },
+  { path: "/v1/completions", style: "openai" },
+  { path: "/v1/responses", style: "responses" },
+  { path: "/v1/embeddings", style: "openai" },
+  { path: "/v1/messages", style: "anthropic" },
+];
 
 const POLL_INTERVAL_MS = 5_000;
 /** Milliseconds that clients get to read that their answers were cut. */
@@ -28,6 +36,7 @@ const CUT_MS = 1_000;
 export interface GatewayOptions {
   readonly router: Router;
   readonly log: Logger;
+  readonly dataPlane: DataPlaneOptions;
   /** Reads the session of a request; default one with the default sources. */
   readonly reader?: RequestReader;
   /** Whether a client may choose the worker by `x-hawser-pin`; default false. */
@@ -36,10 +45,12 @@ export interface GatewayOptions {
   readonly allowAffinityHeader?: boolean;
   /** What callers of the admin listener must show; default nothing, and then they must be on this machine. */
   readonly adminToken?: string | undefined;
-  /** Largest request body in bytes; default 64 MiB. */
-  readonly bodyLimit?: number;
+  /** What is shown to workers that ask for an API key, by their ids. */
+  readonly apiKeys?: ReadonlyMap<string, string>;
   /** Milliseconds between two questions to a worker; default 5,000. */
   readonly pollIntervalMs?: number;
+  /** By which deadlines are kept; default the process's. */
+  readonly clock?: Clock;
 }
 
 /** A gateway that can be started once. */
@@ -58,50 +69,60 @@ export interface Gateway {
   drain(deadlineMs: number): Promise<number>;
   /** Stops listening and cuts everything that is open. */
   close(): Promise<void>;
+  /**
+   * Adds a worker, which must have a `url`; `apiKey` is shown to it. It is eligible when it answers. Throws what
+   * `Router.addWorker` throws.
+   */
+  addWorker(options: WorkerOptions, apiKey?: string): Worker;
+  /** Removes a worker. Its requests under way go on to their end. */
+  removeWorker(worker: Worker): void;
 }
 
 /** Builds a gateway over a router whose workers have urls; it decides itself which of them are eligible. */
 export function createGateway(options: GatewayOptions): Gateway {
-  const { router, log } = options;
-  const fleet = new Fleet(router, options.pollIntervalMs ?? POLL_INTERVAL_MS, (worker, eligible, reason) => {
+  const { router, log, dataPlane, clock = PROCESS_CLOCK, apiKeys = new Map() } = options;
+  const { allowPin = false, allowAffinityHeader = false, adminToken: token } = options;
+  const { limits, timeouts, retries: retryOptions, streams } = dataPlane;
+  const fleetOptions = {
+    ...{ pollIntervalMs: options.pollIntervalMs ?? POLL_INTERVAL_MS, connectMs: timeouts.connectMs, apiKeys },
+  };
+  const fleet = new Fleet(router, fleetOptions, (worker, eligible, reason) => {
     log[eligible ? "info" : "warn"](
       { worker: worker.id, reason },
       eligible ? "worker is eligible" : "worker is not eligible",
     );
   });
-  const {
-    bodyLimit = BODY_LIMIT,
-    allowPin = false,
-    allowAffinityHeader = false,
-    adminToken: token,
-  } = options;
   const ask = { reader: options.reader ?? new RequestReader(), allowPin, allowAffinityHeader };
   const app = createServer();
-  const admin = createAdmin({ router, fleet, ask, bodyLimit, token });
+  const admin = createAdmin({ router, fleet, ask, bodyLimit: limits.bodyBytes, token });
   const watch = new PolicyWatch(router, log);
-  const underWay = new InFlight();
+  const underWay = new InFlight(limits.bufferedTotalBytes);
+  const beat = new Beat([
+    timeouts.uploadMs,
+    timeouts.firstByteMs,
+    timeouts.idleMs,
+    timeouts.totalMs,
+    streams.keepAliveMs,
+  ]);
   const hurry = new AbortController();
-  let closing = false;
-  addProxy(app, {
-    router,
-    fleet,
-    ask,
-    bodyLimit,
-    underWay,
-    onWorkerFailure: ({ worker, session }, reason) => {
-      if (closing) return;
-      log.warn({ worker: worker.id, session, reason }, "worker failed a request");
-      fleet.suspect(worker);
-    },
+  const context: ExchangeContext = {
+    ...{ router, fleet, ask, clock, underWay },
+    options: dataPlane,
+    deadlines: deadlines(beat, dataPlane),
+    bodies: new ByteAccount(limits.bodyTotalBytes),
+    retries: new Retries(retryOptions, () => underWay.size, clock),
+    outcomes: new Outcomes(),
+    requestLog: new RequestLog(log, dataPlane.log),
+    droppedHeaders: droppedHeaders(dataPlane.forwardCredentials),
     onPolicyFailure: (lease) => watch.failed(lease),
-    onSlowClient: ({ worker, session }) =>
-      log.warn({ worker: worker.id, session }, "a client that reads too slowly was cut"),
-  });
-  addOwnRoutes(app, router, fleet, underWay);
+  };
+  addProxy(app, context);
+  addOwnRoutes(app, context);
+  const stopBeating = clock.every(beat.ms, () => underWay.beat());
   const end = async (): Promise<void> => {
-    closing = true;
     await admin.close();
     await app.close();
+    stopBeating();
     await fleet.stop();
   };
   const drain = async (deadlineMs: number): Promise<number> => {
@@ -129,6 +150,19 @@ export function createGateway(options: GatewayOptions): Gateway {
       hurry.abort();
       await (draining ?? end());
     },
+    addWorker: (worker, apiKey) => fleet.add(worker, apiKey),
+    removeWorker: (worker) => fleet.remove(worker),
+  };
+}
+
+function deadlines(beat: Beat, { timeouts, streams }: DataPlaneOptions): Deadlines {
+  return {
+    upload: beat.after(timeouts.uploadMs),
+    firstByte: beat.after(timeouts.firstByteMs),
+    idle: beat.after(timeouts.idleMs),
+    drain: beat.after(timeouts.idleMs),
+    total: beat.after(timeouts.totalMs),
+    keepAlive: beat.before(streams.keepAliveMs),
   };
 }
 
@@ -182,20 +216,21 @@ function sendOwn(request: FastifyRequest, reply: FastifyReply, error: GatewayErr
 }
 
 function addProxy(app: FastifyInstance, context: ExchangeContext): void {
-  for (const [path, style] of Object.entries(ENDPOINTS)) {
+  for (const endpoint of ENDPOINTS) {
     // Taken over in the first hook: whatever Fastify would do with the body or its type is not wanted here.
     const onRequest = (request: FastifyRequest, reply: FastifyReply, done: () => void): void => {
       reply.hijack();
-      const query = request.url.indexOf("?");
-      const target = query < 0 ? path : path + request.url.slice(query);
-      new Exchange(context, request.raw, reply.raw, target, style).start();
+      const at = request.url.indexOf("?");
+      const query = at < 0 ? "" : request.url.slice(at);
+      new Exchange(context, request.raw, reply.raw, endpoint, query).start();
       done();
     };
-    app.post(path, { onRequest }, () => {});
+    app.post(endpoint.path, { onRequest }, () => {});
   }
 }
 
-function addOwnRoutes(app: FastifyInstance, router: Router, fleet: Fleet, underWay: InFlight): void {
+function addOwnRoutes(app: FastifyInstance, context: ExchangeContext): void {
+  const { router, fleet, underWay } = context;
   app.get("/v1/models", (_request, reply) => reply.send({ object: "list", data: fleet.models() }));
   app.get("/health", (_request, reply) => {
     const status = router.status();
@@ -205,6 +240,20 @@ function addOwnRoutes(app: FastifyInstance, router: Router, fleet: Fleet, underW
     const summary = !ready ? unready : degraded ? "degraded" : "ok";
     const known = [...router.workers];
     const workers = status.workers.map((worker, i) => ({ ...worker, reason: fleet.reason(known[i]!) }));
-    return reply.code(ready ? 200 : 503).send({ status: summary, ...status, workers });
+    const health = { status: summary, ...status, data_plane: dataPlaneView(context), workers };
+    return reply.code(ready ? 200 : 503).send(health);
   });
+}
+
+/** What is under way, what it holds in memory, and how requests have ended so far. */
+function dataPlaneView({ underWay, bodies, retries, outcomes }: ExchangeContext): object {
+  underWay.buffers.recount();
+  return {
+    requests_in_flight: underWay.size,
+    body_bytes: bodies.used,
+    buffered_bytes: underWay.buffers.bytes,
+    retries: retries.begun,
+    retries_refused: retries.refused,
+    outcomes: outcomes.counts,
+  };
 }

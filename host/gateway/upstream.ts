@@ -10,7 +10,6 @@ export type Dispatch = (
   handler: Dispatcher.DispatchHandler,
 ) => void;
 
-const CONNECT_TIMEOUT_MS = 2_000;
 /** Below the 5 s after which engines close an idle connection. */
 const KEEP_ALIVE_MS = 4_000;
 /** Largest answer to `GET /v1/models` that is read, in bytes. */
@@ -20,25 +19,31 @@ const MAX_MODELS_BYTES = 1_048_576;
 export class Upstream {
   readonly #pool: Pool;
   readonly #basePath: string;
+  readonly #authorization: string | undefined;
 
-  /** `url` may have a path, which is put before that of every request. */
-  constructor(url: string) {
+  /**
+   * `url` may have a path, which is put before that of every request; a connection is open within `connectMs` or
+   * fails; `apiKey` is shown to the worker, in place of whatever its client sends.
+   */
+  constructor(url: string, connectMs: number, apiKey: string | undefined) {
     const { origin, pathname } = new URL(url);
     this.#basePath = pathname.replace(/\/+$/, "");
-    // No limit on connections: it would have to be above the number of streams. No timeouts but for connecting: a first
-    // token may take half an hour.
+    this.#authorization = apiKey === undefined ? undefined : `Bearer ${apiKey}`;
+    // No limit on connections: it would have to be above the number of streams. No timeouts but for connecting: the
+    // deadlines are the gateway's own.
     this.#pool = new Pool(origin, {
       pipelining: 1,
       headersTimeout: 0,
       bodyTimeout: 0,
       keepAliveTimeout: KEEP_ALIVE_MS,
       keepAliveMaxTimeout: KEEP_ALIVE_MS,
-      connect: { timeout: CONNECT_TIMEOUT_MS },
+      connect: { timeout: connectMs },
     });
   }
 
-  /** Sends a request. */
+  /** Sends a request. `headers` are names and values in turn, and are the transport's from now on. */
   dispatch(path: string, headers: string[], body: Buffer, handler: Dispatcher.DispatchHandler): void {
+    if (this.#authorization !== undefined) setHeader(headers, "authorization", this.#authorization);
     this.#pool.dispatch({ method: "POST", path: this.#basePath + path, headers, body }, handler);
   }
 
@@ -50,6 +55,7 @@ export class Upstream {
     const { statusCode, body } = await this.#pool.request({
       method: "GET",
       path: `${this.#basePath}/v1/models`,
+      ...(this.#authorization !== undefined && { headers: { authorization: this.#authorization } }),
       signal: AbortSignal.timeout(timeoutMs),
     });
     const chunks: Buffer[] = [];
@@ -67,8 +73,20 @@ export class Upstream {
     return data;
   }
 
+  /** Lets what is under way finish, then closes its connections. */
+  async close(): Promise<void> {
+    await this.#pool.close();
+  }
+
   /** Cuts all connections. */
   async destroy(): Promise<void> {
     await this.#pool.destroy();
   }
+}
+
+/** Sets a header in a flat list, in place of any that is there. */
+function setHeader(headers: string[], name: string, value: string): void {
+  for (let i = headers.length - 2; i >= 0; i -= 2)
+    if (headers[i]!.toLowerCase() === name) headers.splice(i, 2);
+  headers.push(name, value);
 }

@@ -80,6 +80,7 @@ export class Lease {
    * join it there. Only the first call counts; answers whether this was it.
    */
   release(outcome: "ended" | "failed" = "ended"): boolean {
+    this.#router.audit?.released(this);
     if (this.#released) return false;
     this.#released = true;
     this.#router.end(this, outcome === "failed");

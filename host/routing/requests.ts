@@ -2,6 +2,7 @@
 
 import type { ColumnName } from "../abi/frame.js";
 import type { Failure } from "../abi/reasons.js";
+import type { LeaseAudit } from "./audit.js";
 import type { BindingView, WhenFull } from "./bindings.js";
 import type { PolicyInstance } from "./pool.js";
 import type { Worker, WorkerOptions } from "./worker.js";
@@ -42,6 +43,8 @@ export interface RouterOptions {
   readonly clock: () => number;
   /** Starts the generator of random bits; any safe integer. */
   readonly seed: number;
+  /** Hears of every lease, for tests. */
+  readonly audit?: LeaseAudit | undefined;
 }
 
 /** One request, as far as routing is concerned. */

@@ -7,6 +7,7 @@ import type { Failure } from "../abi/reasons.js";
 import { type Decider, type Rehearsal, Turn } from "../policy/decider.js";
 import { FILLED } from "../policy/filled.js";
 import { SeedGenerator } from "../policy/random.js";
+import type { LeaseAudit } from "./audit.js";
 import { ALIAS, BindingTable, type BindingView } from "./bindings.js";
 import { NONE } from "./chains.js";
 import { hashSession, parseSessionId, sessionId } from "./hash.js";
@@ -33,6 +34,8 @@ const DEFAULT_MAX_BINDINGS = 65_536;
 const STATUS_STEPS = 4_096;
 
 export class Router {
+  /** For `Lease.release`. */
+  readonly audit: LeaseAudit | undefined;
   readonly #contenders: readonly Contender[];
   readonly #roster: Roster;
   readonly #clock: () => number;
@@ -52,6 +55,7 @@ export class Router {
     const { session = {}, fallback, instance, workers = [] } = options;
     this.#contenders = (fallback ? [instance, fallback] : [instance]).map((each) => new Contender(each));
     this.#clock = options.clock;
+    this.audit = options.audit;
     this.#random = new SeedGenerator(options.seed);
     const { ttlMs = DEFAULT_TTL_MS, maxBindings = DEFAULT_MAX_BINDINGS, whenFull = "evict-idle" } = session;
     const { modelSuffixes = [] } = session;
@@ -289,6 +293,7 @@ export class Router {
     const lease = new Lease(this, worker, reason, pool.policy, failure, keepable);
     this.#hold(prospect, lease, request.final === true, now);
     worker.addRequests(1);
+    this.audit?.taken(lease);
     return lease;
   }
 

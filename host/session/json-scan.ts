@@ -18,6 +18,9 @@ import {
   stringEnd,
 } from "./json-text.js";
 
+/** What `true` and `null`, of all values, begin with. */
+const [SMALL_T, SMALL_N] = [0x74, 0x6e];
+
 /** A member that some path goes through. */
 interface Member {
   readonly name: string;
@@ -90,6 +93,18 @@ export class JsonScan {
   /** Where the value of the path starts, or NONE. */
   start(slot: number): number {
     return this.#starts[slot];
+  }
+
+  /** Whether the value at the path is `true`. */
+  isTrue(slot: number): boolean {
+    const at = this.#starts[slot];
+    return at !== NONE && this.body[at] === SMALL_T;
+  }
+
+  /** Whether there is a value at the path, `null` apart. */
+  has(slot: number): boolean {
+    const at = this.#starts[slot];
+    return at !== NONE && this.body[at] !== SMALL_N;
   }
 
   /** The string at the path, undefined where there is none or something else. */

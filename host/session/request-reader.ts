@@ -33,6 +33,10 @@ export interface RequestIdentity {
   readonly tenant: string;
   /** Whether the client says that the session ends with this request. */
   readonly isFinal: boolean;
+  /** Whether it asks for a stream of events. */
+  readonly isStream: boolean;
+  /** Whether a worker that ran it has kept something of it: to run it again would keep that twice. */
+  readonly isStateful: boolean;
 }
 
 /** A session's name and its parent's, as one source gives them. */
@@ -46,6 +50,9 @@ interface Name {
 export class RequestReader {
   readonly #paths = new JsonPaths();
   readonly #model = this.#paths.slot(["model"]);
+  readonly #stream = this.#paths.slot(["stream"]);
+  readonly #store = this.#paths.slot(["store"]);
+  readonly #conversation = this.#paths.slot(["conversation"]);
   readonly #sources: readonly Source[];
   readonly #tenant: Source | undefined;
   readonly #prefix: PrefixReader | undefined;
@@ -81,6 +88,8 @@ export class RequestReader {
       previousResponse,
       tenant: (this.#tenant && value(this.#tenant, headers, scan)) ?? "",
       isFinal: /^(?:true|1)$/i.test(headerValue(headers, FINAL) ?? ""),
+      isStream: scan.isTrue(this.#stream),
+      isStateful: scan.isTrue(this.#store) || scan.has(this.#conversation),
     };
   }
 

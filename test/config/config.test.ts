@@ -39,7 +39,16 @@ describe("a config", () => {
       listen: { host: "127.0.0.1", port: 8080 },
       shutdownMs: 25_000,
       admin: { host: "127.0.0.1", port: 8081, token: undefined },
-      workers: [{ id: "a", url: "http://127.0.0.1:9001", models: undefined, weight: 100, slots: 0 }],
+      workers: [
+        {
+          id: "a",
+          url: "http://127.0.0.1:9001",
+          models: undefined,
+          weight: 100,
+          slots: 0,
+          apiKey: undefined,
+        },
+      ],
       session: {
         ...{ mode: "soft", fullDeterminism: false, ttlMs: 1_800_000, maxBindings: 65_536 },
         ...{ whenFull: "evict-idle", binding: "session", firstPlacement: "policy" },
@@ -114,7 +123,8 @@ function lines(mistakes: readonly Mistake[], directory: string): string[] {
 const W = SMALLEST.trim();
 const instances = (...rows: string[]) =>
   `${W}\nworker_selection:\n  instances:\n${rows.map((row) => `    - ${row}`).join("\n")}\n`;
-const KEYS = "(allowed: listen, admin, shutdown, policies, workers, session, worker_selection)";
+const KEYS =
+  "(allowed: listen, admin, shutdown, policies, workers, session, worker_selection, limits, timeouts, retries, streams, log, forward_credentials)";
 const FILLED =
   "active_requests, bound_sessions, eligible, now, seed, session, session_requests, slots, weight, worker_hash";
 
@@ -143,7 +153,7 @@ describe("one mistake, one line", () => {
       `${W}\nlissten: {}`,
       `hawser.yaml:2:1: unknown key "lissten", did you mean "listen"? ${KEYS}`,
     ],
-    ["a later release's key", `${W}\nlimits: {}`, `hawser.yaml:2:1: unknown key "limits" ${KEYS}`],
+    ["a later release's key", `${W}\nreplicas: {}`, `hawser.yaml:2:1: unknown key "replicas" ${KEYS}`],
     [
       "a later release's nested key",
       `${W}\nsession: { store: x }`,
@@ -174,7 +184,7 @@ describe("one mistake, one line", () => {
     [
       "worker key",
       "workers:\n  - id: a\n    url: http://a\n    wieght: 5",
-      'hawser.yaml:4:5: unknown key "wieght" in workers[0], did you mean "weight"? (allowed: id, url, models, weight, max_num_seqs)',
+      'hawser.yaml:4:5: unknown key "wieght" in workers[0], did you mean "weight"? (allowed: id, url, models, weight, max_num_seqs, api_key)',
     ],
     [
       "id with a space",

@@ -7,7 +7,7 @@ admin: { host: 0.0.0.0, port: 8081, token: { env: TOKEN } }
 policies: { path: [] }
 workers:
   - { id: a, url: http://127.0.0.1:9001, models: [sim], weight: 100, max_num_seqs: 256 }
-  - { id: b, url: http://127.0.0.1:9002 }
+  - { id: b, url: http://127.0.0.1:9002, api_key: { env: TOKEN } }
 session:
   mode: soft
   full_determinism: false
@@ -26,6 +26,12 @@ worker_selection:
   prefill: default
   instances:
     - { name: guard, type: soft-affinity-load-guard, parameters: { max_active_requests: 32, move_margin: 2 } }
+limits: { body: 1MiB, body_total: 2MiB, stream_buffer: 1KB, answer_buffer: 1MB, buffered_total: 1GB }
+timeouts: { connect: 1s, upload: off, first_byte: 30m, idle: 1h, total: 500ms }
+retries: { attempts: 2, on: [connect, 503], budget: 0.25, stateful: true }
+streams: { peek: true, keep_alive: 15s }
+log: { requests: sampled, sample: 0.5 }
+forward_credentials: [authorization]
 `;
 
 const ENVIRONMENT = { TOKEN: "0123456789abcdef" };
@@ -146,6 +152,40 @@ test("no odd shape under admin or session makes it throw", { timeout: 60_000 }, 
   fc.assert(
     fc.property(admin, session, (admin, session) => {
       isAnswered(JSON.stringify({ workers: [{ id: "a", url: "http://a" }], admin, session }));
+    }),
+    { numRuns: 1_000 },
+  );
+});
+
+test("no odd shape under the keys of the data plane makes it throw", { timeout: 60_000 }, () => {
+  const value = fc.oneof(
+    odd,
+    fc.constantFrom<unknown>(
+      "1MiB",
+      "9GiB",
+      "off",
+      "30s",
+      "999h",
+      "connect",
+      429,
+      "429",
+      "cookie",
+      "sampled",
+    ),
+    fc.array(fc.constantFrom<unknown>("connect", "reset", 429, 429.5, "cookie", null), { maxLength: 4 }),
+  );
+  const group = (...keys: string[]) => fc.oneof(value, fc.dictionary(fc.constantFrom(...keys), value));
+  const dataPlane = fc.record({
+    limits: group("body", "body_total", "stream_buffer", "answer_buffer", "buffered_total"),
+    timeouts: group("connect", "upload", "first_byte", "idle", "total"),
+    retries: group("attempts", "on", "budget", "stateful"),
+    streams: group("peek", "keep_alive"),
+    log: group("requests", "sample"),
+    forward_credentials: value,
+  });
+  fc.assert(
+    fc.property(dataPlane, value, (dataPlane, api_key) => {
+      isAnswered(JSON.stringify({ workers: [{ id: "a", url: "http://a", api_key }], ...dataPlane }));
     }),
     { numRuns: 1_000 },
   );

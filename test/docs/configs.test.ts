@@ -5,7 +5,8 @@ import { parseConfig } from "../../host/config/config.js";
 import { blocksOf, ROOT } from "./blocks.js";
 
 const WORKERS = "workers: [{ id: a, url: http://127.0.0.1:9001 }]\n";
-const SECTIONS = /^(listen|admin|policies|workers|session|worker_selection):/m;
+const SECTIONS =
+  /^(listen|admin|shutdown|policies|workers|session|worker_selection|limits|timeouts|retries|streams|log|forward_credentials):/m;
 
 const files = ["README.md", ...readdirSync(`${ROOT}docs`).map((name) => `docs/${name}`)].filter((name) =>
   name.endsWith(".md"),

@@ -3,8 +3,10 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from "node:net";
 import { pino } from "pino";
 import { onTestFinished } from "vitest";
+import { parseConfig } from "../../host/config/config.js";
+import type { DataPlaneOptions } from "../../host/gateway/options.js";
 import { createGateway, type Gateway, type GatewayOptions } from "../../host/gateway/server.js";
-import { createRouter, loadPolicy, type Router, type SessionOptions } from "../../host/index.js";
+import { createRouter, LeaseAudit, loadPolicy, type Router, type SessionOptions } from "../../host/index.js";
 
 /** What an upstream of a test does with a POST, its body read. */
 export type Answer = (request: IncomingMessage, response: ServerResponse, body: Buffer) => void;
@@ -48,32 +50,60 @@ export interface RunningGateway {
   readonly gateway: Gateway;
   /** What it logged, a line each. */
   readonly log: string[];
+  readonly audit: LeaseAudit;
 }
 
-export interface GatewayFixture extends Omit<Partial<GatewayOptions>, "router" | "log"> {
+type Partials<T> = { readonly [K in keyof T]?: T[K] extends readonly unknown[] ? T[K] : Partial<T[K]> };
+
+/** What an operator gets who configures nothing. */
+const DEFAULTS = parseConfig("workers: [{ id: a, url: http://127.0.0.1:1 }]", "defaults.yaml").config!
+  .dataPlane;
+
+export interface GatewayFixture
+  extends Omit<Partial<GatewayOptions>, "router" | "log" | "dataPlane">,
+    Partials<DataPlaneOptions> {
   readonly urls: readonly string[];
   readonly policy?: string;
   readonly session?: SessionOptions;
   readonly models?: readonly string[];
 }
 
-/** Starts a gateway over workers w0, w1 ... at `urls`. */
+/** Starts a gateway over workers w0, w1 ... at `urls`. A lease that is leaked, or released twice, fails the test. */
 export async function gateway(options: GatewayFixture): Promise<RunningGateway> {
   const { urls, policy = "sticky", models = [], session, ...rest } = options;
+  const audit = new LeaseAudit();
   const router = createRouter({
     policy: loadPolicy(policy),
     workers: urls.map((url, i) => ({ id: `w${i}`, url, models, eligible: false })),
     ...(session && { session }),
+    audit,
   });
   const log: string[] = [];
   const running = createGateway({
+    ...rest,
     router,
     log: pino({ level: "info" }, { write: (line: string) => void log.push(line) }),
-    ...rest,
+    dataPlane: dataPlane(options),
   });
   const url = await running.listen("127.0.0.1", 0);
-  onTestFinished(() => running.close());
-  return { url, admin: await running.listenAdmin("127.0.0.1", 0), router, gateway: running, log };
+  onTestFinished(async () => {
+    await running.close();
+    audit.check();
+  });
+  return { url, admin: await running.listenAdmin("127.0.0.1", 0), router, gateway: running, log, audit };
+}
+
+/** The defaults, and over them what a test sets. */
+export function dataPlane(options: Partials<DataPlaneOptions>): DataPlaneOptions {
+  const { limits, timeouts, retries, streams, log, forwardCredentials } = DEFAULTS;
+  return {
+    limits: { ...limits, ...options.limits },
+    timeouts: { ...timeouts, ...options.timeouts },
+    retries: { ...retries, ...options.retries },
+    streams: { ...streams, ...options.streams },
+    log: { ...log, ...options.log },
+    forwardCredentials: options.forwardCredentials ?? forwardCredentials,
+  };
 }
 
 /** Resolves when `holds` does; for what another socket will make true in its own time. */

@@ -1,10 +1,19 @@
 import { describe, expect, it } from "vitest";
-import { requestHeaders, responseHeaders } from "../../host/gateway/headers.js";
+import { droppedHeaders, requestHeaders, responseHeaders } from "../../host/gateway/headers.js";
+
+const dropsAll = droppedHeaders([]);
 
 describe("request headers", () => {
+  it("forwards those of the client's credentials that are named", () => {
+    const raw = ["Authorization", "a", "X-API-Key", "b", "Cookie", "c"];
+    expect(requestHeaders(raw, droppedHeaders(["authorization", "cookie"]))).toEqual([
+      ...["Authorization", "a", "Cookie", "c"],
+    ]);
+  });
+
   it("keeps case, order and duplicates", () => {
     const raw = ["X-A", "1", "x-a", "2", "Content-Type", "application/json", "X-Session-Id", "s"];
-    expect(requestHeaders(raw)).toEqual(raw);
+    expect(requestHeaders(raw, dropsAll)).toEqual(raw);
   });
 
   it("drops hop-by-hop headers, the transport's own and the client's credentials, whatever their case", () => {
@@ -30,7 +39,7 @@ describe("request headers", () => {
       ],
       ...["x-hawser-pin", "X-Hawser-Affinity"],
     ];
-    expect(requestHeaders([...dropped.flatMap((name) => [name, "x"]), "Accept", "y"])).toEqual([
+    expect(requestHeaders([...dropped.flatMap((name) => [name, "x"]), "Accept", "y"], dropsAll)).toEqual([
       "Accept",
       "y",
     ]);
@@ -49,7 +58,7 @@ describe("request headers", () => {
       "X-Three",
       "3",
     ];
-    expect(requestHeaders(raw)).toEqual(["X-Three", "3"]);
+    expect(requestHeaders(raw, dropsAll)).toEqual(["X-Three", "3"]);
   });
 });
 

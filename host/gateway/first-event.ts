@@ -1,0 +1,69 @@
+// The first event of a stream, held until it is whole: engines send errors behind a head that says 200.
+
+/** Most bytes of a first event that are looked at. */
+const MAX_BYTES = 65_536;
+
+/** What the first event is: not whole yet, no error, or an error with this status. */
+export type FirstEvent = "incomplete" | "good" | number;
+
+/** Reads a stream up to its first event. */
+export class FirstEventReader {
+  #text = "";
+  #size = 0;
+
+  /** Takes the next bytes of the stream. What is too long to be looked at is good. */
+  push(chunk: Buffer): FirstEvent {
+    this.#size += chunk.length;
+    if (this.#size > MAX_BYTES) return "good";
+    // Latin-1 keeps a character that is split between chunks; what is compared is ASCII.
+    this.#text += chunk.toString("latin1");
+    for (;;) {
+      const end = /\r\n\r\n|\n\n|\r\r/.exec(this.#text);
+      if (!end) return "incomplete";
+      const lines = this.#text.slice(0, end.index).split(/\r\n|\n|\r/);
+      this.#text = this.#text.slice(end.index + end[0].length);
+      const data = field(lines, "data");
+      if (data !== undefined) return statusOf(field(lines, "event"), data) ?? "good";
+    }
+  }
+}
+
+/** The lines of a field together; undefined where there are none. */
+function field(lines: readonly string[], name: string): string | undefined {
+  const values = lines
+    .filter((line) => line.startsWith(`${name}:`))
+    .map((line) => line.slice(name.length + 1));
+  return values.length === 0 ? undefined : values.map((value) => value.replace(/^ /, "")).join("\n");
+}
+
+/** The status that an error event stands for, undefined for one that is no error. */
+function statusOf(event: string | undefined, data: string): number | undefined {
+  const value = parsed(data);
+  const error = value?.error ?? value?.response?.error;
+  const isError =
+    event === "error" ||
+    value?.type === "error" ||
+    value?.type === "response.failed" ||
+    isPresent(value?.error);
+  if (!isError) return undefined;
+  const code = Number((error as { code?: unknown } | undefined)?.code ?? Number.NaN);
+  return code >= 400 && code < 600 ? code : 500;
+}
+
+interface ErrorValue {
+  readonly type?: unknown;
+  readonly error?: unknown;
+  readonly response?: { readonly error?: unknown };
+}
+
+function parsed(data: string): ErrorValue | undefined {
+  try {
+    return (JSON.parse(data) as ErrorValue | null) ?? undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function isPresent(error: unknown): boolean {
+  return error !== undefined && error !== null && error !== false;
+}

@@ -1,0 +1,45 @@
+// A worker's answer that came after the client had been sent a head in its place: the answer may not fit behind it.
+
+import type { GatewayError } from "./errors.js";
+
+/** Most bytes of an error that are read. */
+const MAX_BYTES = 65_536;
+const MAX_MESSAGE = 1_000;
+
+/** The error that a worker answered with, to be told as an event. */
+export class LateAnswer {
+  readonly #worker: string;
+  readonly #status: number;
+  readonly #chunks: Buffer[] = [];
+  #size = 0;
+
+  constructor(worker: string, status: number) {
+    this.#worker = worker;
+    this.#status = status;
+  }
+
+  push(chunk: Buffer): void {
+    this.#size += chunk.length;
+    if (this.#size <= MAX_BYTES) this.#chunks.push(chunk);
+  }
+
+  /** What the client is told: the worker's own message where it can be read. */
+  error(): GatewayError {
+    const what = this.#status < 400 ? "with no stream of events" : `with status ${this.#status}`;
+    const message = this.#message() ?? `worker "${this.#worker}" answered ${what}`;
+    return { status: Math.max(400, this.#status), code: "worker_error", message };
+  }
+
+  #message(): string | undefined {
+    if (this.#status < 400 || this.#size > MAX_BYTES) return undefined;
+    try {
+      const answer = JSON.parse(Buffer.concat(this.#chunks).toString()) as {
+        error?: { message?: unknown };
+      } | null;
+      const message = answer?.error?.message;
+      return typeof message === "string" ? message.slice(0, MAX_MESSAGE) : undefined;
+    } catch {
+      return undefined;
+    }
+  }
+}

@@ -1,0 +1,95 @@
+// Whether another worker is tried: what the config allows, what traffic there is to bear it, and who asked to be left alone.
+
+import type { Worker } from "../routing/worker.js";
+import type { Clock } from "./clock.js";
+import type { Retries as RetryOptions } from "./options.js";
+
+/** Why a worker did not serve a request: no connection, one that broke before an answer, or the status of its answer. */
+export type Cause = "connect" | "reset" | number;
+
+/** Retries that are allowed at once however little traffic there is, unless none are. */
+const FEW = 10;
+/** A worker that asks for more is asked again all the same. */
+const LONGEST_HOLD_OFF_MS = 3_600_000;
+/** Statuses by which a worker says that it did not run the request. */
+const NOT_RUN: ReadonlySet<Cause> = new Set<Cause>(["connect", 429, 503]);
+
+/** All retries of a gateway. */
+export class Retries {
+  readonly attempts: number;
+  /** Retries begun, and those that the budget did not allow. */
+  begun = 0;
+  refused = 0;
+  readonly #options: RetryOptions;
+  readonly #live: () => number;
+  readonly #clock: Clock;
+  readonly #causes: ReadonlySet<Cause>;
+  readonly #heldOff = new Map<Worker, number>();
+  #underWay = 0;
+
+  /** `live` tells how many requests are under way. */
+  constructor(options: RetryOptions, live: () => number, clock: Clock) {
+    const { attempts, connect, reset, statuses } = options;
+    this.attempts = attempts;
+    this.#options = options;
+    this.#live = live;
+    this.#clock = clock;
+    this.#causes = new Set<Cause>([
+      ...(connect ? ["connect" as const] : []),
+      ...(reset ? ["reset" as const] : []),
+      ...statuses,
+    ]);
+  }
+
+  /** Whether a failure of this kind is one to try another worker for. */
+  allows(cause: Cause, isStateful: boolean): boolean {
+    return this.#causes.has(cause) && this.isSafe(cause, isStateful);
+  }
+
+  /** Whether the request may be run once more: it was not run, or leaves nothing behind where it was. */
+  isSafe(cause: Cause, isStateful: boolean): boolean {
+    return !isStateful || this.#options.stateful || NOT_RUN.has(cause);
+  }
+
+  /** Whether the budget allows one more; counts it as refused where it does not. */
+  hasRoom(): boolean {
+    const { budget } = this.#options;
+    const most = budget === 0 ? 0 : Math.max(FEW, budget * this.#live());
+    const hasRoom = this.#underWay < most;
+    if (!hasRoom) this.refused++;
+    return hasRoom;
+  }
+
+  /** Takes a retry out of the budget, which `end` gives back. */
+  begin(): void {
+    this.#underWay++;
+  }
+
+  /** A retry is no longer one: it was answered, or is over. */
+  end(): void {
+    this.#underWay--;
+  }
+
+  /** Keeps retries off a worker as long as its Retry-After asks for; a later moment counts, an earlier one does not. */
+  holdOff(worker: Worker, retryAfter: string | string[] | undefined): void {
+    const ms = retryAfterMs(retryAfter);
+    if (!(ms > 0)) return;
+    const until = this.#clock.now() + Math.min(ms, LONGEST_HOLD_OFF_MS);
+    this.#heldOff.set(worker, Math.max(until, this.#heldOff.get(worker) ?? 0));
+  }
+
+  /** The workers that no retry goes to now. */
+  heldOff(): Worker[] {
+    const now = this.#clock.now();
+    for (const [worker, until] of this.#heldOff)
+      if (until <= now || worker.removed) this.#heldOff.delete(worker);
+    return [...this.#heldOff.keys()];
+  }
+}
+
+/** Milliseconds that a Retry-After asks for (RFC 9110, 10.2.3), NaN where it cannot be read. */
+export function retryAfterMs(value: string | string[] | undefined): number {
+  const text = (Array.isArray(value) ? value[0] : value)?.trim() ?? "";
+  if (/^\d+$/.test(text)) return Number(text) * 1_000;
+  return Date.parse(text) - Date.now();
+}
