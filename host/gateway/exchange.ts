@@ -43,6 +43,8 @@ export type Deadlines = Readonly<Record<Phase | "total" | "keepAlive", number>>;
 export interface Endpoint {
   readonly path: string;
   readonly style: ErrorStyle;
+  /** Whether it answers `stream: true` with a stream of events. */
+  readonly streams: boolean;
 }
 
 /** What an exchange works with. */
@@ -83,7 +85,10 @@ export class Exchange implements AttemptListener, UnderWay {
   readonly #endpoint: Endpoint;
   readonly #query: string;
   readonly #upload: Upload;
-  readonly #onClientGone = (): void => this.#finish("client_gone");
+  readonly #onClientGone = (): void => {
+    this.#finish("client_gone");
+    this.#reply.destroy();
+  };
   #ask: Ask | null = null;
   #body: Buffer | null = null;
   #attempt: Attempt | null = null;
@@ -100,6 +105,7 @@ export class Exchange implements AttemptListener, UnderWay {
   #late: LateAnswer | null = null;
   #idReader: ResponseIdReader | null = null;
   #over = false;
+  #isComplete = false;
   // Time, in beats: since it came, since something moved, since the client heard of it.
   #phase: Phase = "upload";
   #age = 0;
@@ -225,6 +231,7 @@ export class Exchange implements AttemptListener, UnderWay {
       return;
     }
     this.#finish("complete");
+    this.#isComplete = true;
     this.#reply.end();
   }
 
@@ -256,7 +263,9 @@ export class Exchange implements AttemptListener, UnderWay {
   }
 
   destroy(): void {
-    this.#finish("client_too_slow");
+    // What ended well for its worker has ended badly for its reader after all.
+    if (this.#isComplete) this.#context.outcomes.count("client_too_slow");
+    this.#isComplete = false;
     this.#reply.destroy();
   }
 
@@ -267,13 +276,17 @@ export class Exchange implements AttemptListener, UnderWay {
     this.#quiet = moved === this.#moved ? this.#quiet + 1 : 0;
     this.#moved = moved;
     if (this.#over) {
-      if (this.#quiet >= deadlines.drain) this.#reply.destroy();
+      if (this.#quiet >= deadlines.drain) this.destroy();
     } else if (this.#age >= deadlines.total) {
       const message = "the request took longer than the gateway allows";
       this.#fail({ status: 504, code: "request_timeout", message });
     } else if (this.#quiet >= deadlines[this.#phase]) this.#timeOut();
-    else if (this.#phase === "firstByte" && this.#ask!.isStream && ++this.#silent >= deadlines.keepAlive)
-      this.#keepAlive();
+    else if (this.#awaitsStream && ++this.#silent >= deadlines.keepAlive) this.#keepAlive();
+  }
+
+  /** Whether the client waits for the first bytes of a stream of events. */
+  get #awaitsStream(): boolean {
+    return this.#phase === "firstByte" && this.#endpoint.streams && this.#ask!.isStream;
   }
 
   /** What changes whenever that moves which is waited for. */
@@ -372,22 +385,23 @@ export class Exchange implements AttemptListener, UnderWay {
     held.chunks.push(chunk);
     const first = held.reader.push(chunk);
     if (first === "incomplete") return;
-    if (first !== "good" && this.#next(first, `an error event, status ${first}`)) return;
-    this.#letGo();
+    const refusal = first === "good" ? undefined : `an error event, status ${first}`;
+    if (first !== "good" && this.#next(first, refusal!)) return;
+    this.#letGo(refusal);
   }
 
-  /** Passes on what was held back. */
-  #letGo(): void {
+  /** Passes on what was held back; `refusal` says that it is no answer but an error. */
+  #letGo(refusal?: string): void {
     if (!this.#held) return;
     const { head, chunks } = this.#held;
     this.#held = null;
-    this.#accept(head, true);
+    this.#accept(head, true, refusal);
     for (const chunk of chunks) if (!this.#over) this.#pass(chunk);
   }
 
   /** Passes a worker's head on: what comes behind it is the answer. */
-  #accept(head: Head, isStream: boolean): void {
-    this.#settle(head);
+  #accept(head: Head, isStream: boolean, refusal?: string): void {
+    this.#settle(head, refusal);
     const { status, message, raw } = head;
     const headers = this.#signed(responseHeaders(raw));
     this.#status = status;
@@ -402,11 +416,11 @@ export class Exchange implements AttemptListener, UnderWay {
       this.#late = new LateAnswer(this.#attempt!.lease.worker.id, head.status);
   }
 
-  #settle({ status, headers }: Head): void {
+  #settle({ status, headers }: Head, refusal = refusalBy(status)): void {
     const { lease } = this.#attempt!;
     this.#endRetry();
-    if (status >= 500 || status === 429) this.#note(lease, `status ${status}`);
-    if (status >= 400) return;
+    if (refusal !== undefined) this.#note(lease, refusal);
+    if (refusal !== undefined || status >= 400) return;
     lease.commit();
     const type = headers["content-type"];
     const isReadable = typeof type === "string" && !headers["content-encoding"];
@@ -503,6 +517,11 @@ function tooLarge({ options }: ExchangeContext): GatewayError {
 function noRoom({ options }: ExchangeContext): GatewayError {
   const message = `the bodies of all requests would take more than ${options.limits.bodyTotalBytes} bytes`;
   return { status: 503, code: "too_many_bytes", message };
+}
+
+/** How a worker fails a request by the status of its answer; undefined where it does not, and the client may have. */
+function refusalBy(status: number): string | undefined {
+  return status >= 500 || status === 429 ? `status ${status}` : undefined;
 }
 
 /** Whether more events may be added to an answer. */

@@ -22,11 +22,11 @@ import { ByteAccount } from "./upload.js";
 
 /** Endpoints that are proxied, each with its error shapes. */
 const ENDPOINTS: readonly Endpoint[] = [
-  { path: "/v1/chat/completions", style: "openai" },
-  { path: "/v1/completions", style: "openai" },
-  { path: "/v1/responses", style: "responses" },
-  { path: "/v1/embeddings", style: "openai" },
-  { path: "/v1/messages", style: "anthropic" },
+  { path: "/v1/chat/completions", style: "openai", streams: true },
+  { path: "/v1/completions", style: "openai", streams: true },
+  { path: "/v1/responses", style: "responses", streams: true },
+  { path: "/v1/embeddings", style: "openai", streams: false },
+  { path: "/v1/messages", style: "anthropic", streams: true },
 ];
 
 const POLL_INTERVAL_MS = 5_000;
