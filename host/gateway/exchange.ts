@@ -385,9 +385,12 @@ export class Exchange implements AttemptListener, UnderWay {
     held.chunks.push(chunk);
     const first = held.reader.push(chunk);
     if (first === "incomplete") return;
-    const refusal = first === "good" ? undefined : `an error event, status ${first}`;
-    if (first !== "good" && this.#next(first, refusal!)) return;
-    this.#letGo(refusal);
+    if (first === "good") {
+      this.#letGo();
+      return;
+    }
+    const refusal = `an error event, status ${first}`;
+    if (refusalBy(first) === undefined || !this.#next("event", refusal)) this.#letGo(refusal);
   }
 
   /** Passes on what was held back; `refusal` says that it is no answer but an error. */

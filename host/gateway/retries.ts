@@ -4,8 +4,11 @@ import type { Worker } from "../routing/worker.js";
 import type { Clock } from "./clock.js";
 import type { Retries as RetryOptions } from "./options.js";
 
-/** Why a worker did not serve a request: no connection, one that broke before an answer, or the status of its answer. */
-export type Cause = "connect" | "reset" | number;
+/**
+ * Why a worker did not serve a request: no connection, one that broke before an answer, an error as the first event of a
+ * stream, or the status of its answer.
+ */
+export type Cause = "connect" | "reset" | "event" | number;
 
 /** Retries that are allowed at once however little traffic there is, unless none are. */
 const FEW = 10;
@@ -35,6 +38,8 @@ export class Retries {
     this.#live = live;
     this.#clock = clock;
     this.#causes = new Set<Cause>([
+      // Known only where it was asked for: see `Streams.peek`.
+      "event",
       ...(connect ? ["connect" as const] : []),
       ...(reset ? ["reset" as const] : []),
       ...statuses,
