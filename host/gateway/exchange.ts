@@ -4,26 +4,25 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Lease } from "../routing/lease.js";
 import { NoWorkerError } from "../routing/refusals.js";
 import type { Router } from "../routing/router.js";
-import type { Worker } from "../routing/worker.js";
 import { ResponseIdReader } from "../session/response-id.js";
 import { type Ask, type AskOptions, readAsk, refusalOf } from "./ask.js";
 import { Attempt, type AttemptListener, type Head } from "./attempt.js";
 import type { Clock } from "./clock.js";
 import type { ErrorStyle, GatewayError } from "./errors.js";
-import { FirstEventReader } from "./first-event.js";
+import { HeldStream } from "./first-event.js";
 import type { Fleet } from "./fleet.js";
 import { requestHeaders, responseHeaders } from "./headers.js";
 import type { InFlight, UnderWay } from "./in-flight.js";
 import { LateAnswer } from "./late-answer.js";
 import type { DataPlaneOptions } from "./options.js";
 import type { Outcomes } from "./outcomes.js";
+import { type Deadlines, Patience } from "./patience.js";
 import { Reply } from "./reply.js";
-import type { RequestLog } from "./request-log.js";
+import { type RequestLog, RequestRecord } from "./request-log.js";
 import type { Cause, Retries } from "./retries.js";
+import { Trail } from "./trail.js";
 import { type ByteAccount, discardBody, Upload } from "./upload.js";
 
-/** Answers by which a worker turns away a session that is kept on it. */
-const TURNED_AWAY: ReadonlySet<Cause> = new Set<Cause>(["connect", "reset", 429, 502, 503, 504]);
 /** Answers that may say, by Retry-After, how long their worker wants to be left alone. */
 const BACKPRESSURE: ReadonlySet<number> = new Set([429, 503]);
 
@@ -32,12 +31,6 @@ const SHUTTING_DOWN: GatewayError = {
   code: "shutting_down",
   message: "the gateway is shutting down",
 };
-
-/** What is waited for, each with a deadline of its own. */
-type Phase = "upload" | "firstByte" | "idle" | "drain";
-
-/** Deadlines in beats. */
-export type Deadlines = Readonly<Record<Phase | "total" | "keepAlive", number>>;
 
 /** An endpoint that is proxied. */
 export interface Endpoint {
@@ -68,13 +61,6 @@ export interface ExchangeContext {
   readonly onPolicyFailure: (lease: Lease) => void;
 }
 
-/** A 200 stream whose head is held back until its first event is known. */
-interface Held {
-  readonly head: Head;
-  readonly reader: FirstEventReader;
-  readonly chunks: Buffer[];
-}
-
 /** Proxies one POST. */
 export class Exchange implements AttemptListener, UnderWay {
   /** Written by `Buffers` alone. */
@@ -89,35 +75,21 @@ export class Exchange implements AttemptListener, UnderWay {
     this.#finish("client_gone");
     this.#reply.destroy();
   };
+  readonly #trail: Trail;
+  readonly #patience: Patience;
+  readonly #record: RequestRecord;
   #ask: Ask | null = null;
   #body: Buffer | null = null;
   #attempt: Attempt | null = null;
-  /** Workers that failed it, and how each did. */
-  readonly #tried: Worker[] = [];
-  readonly #failures: string[] = [];
-  /** Whether it is counted as a retry under way. */
-  #isRetry = false;
-  /** Whether a session that was kept on its worker was chosen another one. */
-  #reselected = false;
   /** Whether the worker failed the request, or had no room for it. */
   #failed = false;
-  #held: Held | null = null;
+  #held: HeldStream | null = null;
   #late: LateAnswer | null = null;
   #idReader: ResponseIdReader | null = null;
+  /** Bytes of workers' answers. */
+  #received = 0;
   #over = false;
   #isComplete = false;
-  // Time, in beats: since it came, since something moved, since the client heard of it.
-  #phase: Phase = "upload";
-  #age = 0;
-  #quiet = 0;
-  #silent = 0;
-  /** Bytes of the worker's answer; what moved when it was last looked at. */
-  #received = 0;
-  #moved = 0;
-  readonly #cameAt: number;
-  #bodyAt: number | undefined;
-  #firstByteAt: number | undefined;
-  #status = 0;
 
   /** `query` is what follows the endpoint's path, with its question mark. */
   constructor(
@@ -127,14 +99,16 @@ export class Exchange implements AttemptListener, UnderWay {
     endpoint: Endpoint,
     query: string,
   ) {
-    const { clock, options, bodies, underWay } = context;
+    const { clock, options, bodies, underWay, retries, deadlines } = context;
     this.#context = context;
     this.#request = request;
     this.#reply = new Reply(response, endpoint.style);
     this.#endpoint = endpoint;
     this.#query = query;
     this.#upload = new Upload(request, options.limits.bodyBytes, bodies);
-    this.#cameAt = clock.now();
+    this.#trail = new Trail(retries);
+    this.#patience = new Patience(deadlines);
+    this.#record = new RequestRecord(endpoint.path, clock);
     // The socket's `close`, not the response's: a response that waits behind another in a pipeline never has one.
     request.socket.on("close", this.#onClientGone);
     underWay.add(this, request.socket, response);
@@ -172,8 +146,8 @@ export class Exchange implements AttemptListener, UnderWay {
   }
 
   #route(body: Buffer): void {
-    const { router, fleet, ask: options, clock } = this.#context;
-    this.#bodyAt = clock.now();
+    const { router, fleet, ask: options } = this.#context;
+    this.#record.bodyCame();
     const ask = readAsk(options, this.#request.headers, body);
     if ("status" in ask) {
       this.#fail(ask);
@@ -188,13 +162,14 @@ export class Exchange implements AttemptListener, UnderWay {
     }
     this.#ask = ask;
     this.#body = body;
+    this.#record.model = ask.request.model;
     this.#dispatch(lease);
   }
 
   #dispatch(lease: Lease): void {
     const { fleet, onPolicyFailure, droppedHeaders } = this.#context;
     if (lease.failure) onPolicyFailure(lease);
-    this.#enter("firstByte");
+    this.#patience.enter("firstByte", this.#received);
     this.#attempt = new Attempt(lease, this);
     const headers = requestHeaders(this.#request.rawHeaders, droppedHeaders);
     const path = this.#endpoint.path + this.#query;
@@ -208,17 +183,16 @@ export class Exchange implements AttemptListener, UnderWay {
     if (this.#next(status, `status ${status}`)) return;
     const isStream = isEventStream(head);
     if (this.#reply.isSent) this.#acceptLate(head, isStream);
-    else if (options.streams.peek && status === 200 && isStream)
-      this.#held = { head, reader: new FirstEventReader(), chunks: [] };
+    else if (options.streams.peek && status === 200 && isStream) this.#held = new HeldStream(head);
     else this.#accept(head, isStream);
   }
 
   onData(_attempt: Attempt, chunk: Buffer): void {
-    if (this.#phase === "firstByte") {
-      this.#enter("idle");
-      this.#firstByteAt = this.#context.clock.now();
-    }
     this.#received += chunk.length;
+    if (this.#patience.phase === "firstByte") {
+      this.#patience.enter("idle", this.#received);
+      this.#record.firstByteCame();
+    }
     if (this.#held) this.#look(this.#held, chunk);
     else if (this.#late) this.#late.push(chunk);
     else this.#pass(chunk);
@@ -241,7 +215,7 @@ export class Exchange implements AttemptListener, UnderWay {
     const cause = isConnected ? "reset" : "connect";
     const isAnswered = this.#held !== null || this.#reply.hasHead;
     if (!isAnswered && this.#next(cause, error.message)) return;
-    this.#note(lease, error.message);
+    this.#blame(error.message);
     const message = this.#reply.isSent
       ? `worker "${worker.id}" broke off in the middle of its answer`
       : `worker "${worker.id}" could not be reached or broke off before it answered`;
@@ -270,58 +244,49 @@ export class Exchange implements AttemptListener, UnderWay {
   }
 
   beat(): void {
-    const { deadlines } = this.#context;
-    this.#age++;
-    const moved = this.#progress();
-    this.#quiet = moved === this.#moved ? this.#quiet + 1 : 0;
-    this.#moved = moved;
-    if (this.#over) {
-      if (this.#quiet >= deadlines.drain) this.destroy();
-    } else if (this.#age >= deadlines.total) {
-      const message = "the request took longer than the gateway allows";
-      this.#fail({ status: 504, code: "request_timeout", message });
-    } else if (this.#quiet >= deadlines[this.#phase]) this.#timeOut();
-    else if (this.#awaitsStream && ++this.#silent >= deadlines.keepAlive) this.#keepAlive();
+    switch (this.#patience.beat(this.#progress())) {
+      case "nothing":
+        return;
+      case "total": {
+        const message = "the request took longer than the gateway allows";
+        this.#fail({ status: 504, code: "request_timeout", message });
+        return;
+      }
+      case "silence":
+        if (this.#over) this.destroy();
+        else this.#timeOut();
+        return;
+      case "keepAlive":
+        if (this.#endpoint.streams && this.#ask!.isStream) this.#keepAlive();
+    }
   }
 
-  /** Whether the client waits for the first bytes of a stream of events. */
-  get #awaitsStream(): boolean {
-    return this.#phase === "firstByte" && this.#endpoint.streams && this.#ask!.isStream;
-  }
-
-  /** What changes whenever that moves which is waited for. */
   #progress(): number {
     if (this.#over) return this.#reply.buffered;
-    return this.#phase === "upload" ? this.#upload.size : this.#received;
-  }
-
-  #enter(phase: Phase): void {
-    this.#phase = phase;
-    this.#quiet = 0;
-    this.#moved = this.#progress();
+    return this.#patience.phase === "upload" ? this.#upload.size : this.#received;
   }
 
   #timeOut(): void {
-    if (this.#phase === "upload") {
+    const { phase } = this.#patience;
+    if (phase === "upload") {
       this.#reply.closeBehind();
       const message = "the body of the request came to a halt";
       this.#refuseUpload({ status: 408, code: "upload_timeout", message });
       return;
     }
-    const { lease } = this.#attempt!;
-    this.#context.fleet.suspect(lease.worker);
-    this.#note(lease, `timeout ${this.#phase === "idle" ? "idle" : "first_byte"}`);
-    const message = `worker "${lease.worker.id}" sent nothing for longer than the gateway waits`;
+    const { worker } = this.#attempt!.lease;
+    this.#context.fleet.suspect(worker);
+    this.#blame(phase === "idle" ? "idle timeout" : "first byte timeout");
+    const message = `worker "${worker.id}" sent nothing for longer than the gateway waits`;
     this.#fail({ status: 504, code: "worker_timeout", message });
   }
 
   /** Tells a client that waits for a stream that it goes on. What was held back cannot be tried again then. */
   #keepAlive(): void {
-    this.#silent = 0;
     this.#letGo();
     const reply = this.#reply;
     if (!reply.hasHead) {
-      this.#status = 200;
+      this.#record.status = 200;
       const headers = ["content-type", "text/event-stream; charset=utf-8", "cache-control", "no-cache"];
       reply.begin({ status: 200, message: undefined, headers: this.#signed(headers), isEventStream: true });
     }
@@ -330,60 +295,33 @@ export class Exchange implements AttemptListener, UnderWay {
 
   /** Has another worker try, where nothing has gone to the client and that is allowed; false where it is not. */
   #next(cause: Cause, reason: string): boolean {
-    const { router, retries } = this.#context;
+    const { router } = this.#context;
     const { request, isStateful } = this.#ask!;
+    const trail = this.#trail;
     const failed = this.#attempt!;
     const { lease } = failed;
     if (this.#reply.isSent || request.pin !== undefined) return false;
-    // A session that is kept on its worker as long as that serves it is placed anew, once, whatever is configured.
-    const isReselection =
-      lease.reason === "hard" &&
-      !this.#reselected &&
-      TURNED_AWAY.has(cause) &&
-      retries.isSafe(cause, isStateful);
-    if (!isReselection && !this.#mayRetry(cause, isStateful)) return false;
-    const exclude = [...this.#tried, lease.worker, ...retries.heldOff()];
-    const next = orNone(() => router.acquire({ ...request, exclude }));
+    if (!trail.mayGoOn(lease, cause, isStateful)) return false;
+    const next = orNone(() => router.acquire({ ...request, exclude: trail.closedTo(lease) }));
     if (!next) return false;
-    this.#reselected ||= isReselection;
-    retries.begun++;
-    if (cause !== "connect" && !isReselection) this.#countRetry();
-    this.#note(lease, reason);
-    this.#tried.push(lease.worker);
+    trail.goOn(lease, cause, isStateful);
+    trail.note(lease, reason);
     failed.abandon("another worker was chosen");
     lease.release("failed");
     this.#held = null;
-    this.#failed = false;
     this.#dispatch(next);
     return true;
   }
 
-  #mayRetry(cause: Cause, isStateful: boolean): boolean {
-    const { retries } = this.#context;
-    if (!retries.allows(cause, isStateful) || this.#tried.length + 1 >= retries.attempts) return false;
-    return this.#isRetry || cause === "connect" || retries.hasRoom();
-  }
-
-  #countRetry(): void {
-    if (!this.#isRetry) this.#context.retries.begin();
-    this.#isRetry = true;
-  }
-
-  #endRetry(): void {
-    if (this.#isRetry) this.#context.retries.end();
-    this.#isRetry = false;
-  }
-
-  /** Remembers that a worker failed the request, and how. */
-  #note(lease: Lease, reason: string): void {
+  /** Holds against the worker that it failed the request. */
+  #blame(reason: string): void {
     this.#failed = true;
-    this.#failures.push(`${lease.worker.id}: ${reason}`);
+    this.#trail.note(this.#attempt!.lease, reason);
   }
 
   /** Takes the next bytes of a stream whose head is held back. */
-  #look(held: Held, chunk: Buffer): void {
-    held.chunks.push(chunk);
-    const first = held.reader.push(chunk);
+  #look(held: HeldStream, chunk: Buffer): void {
+    const first = held.push(chunk);
     if (first === "incomplete") return;
     if (first === "good") {
       this.#letGo();
@@ -407,7 +345,7 @@ export class Exchange implements AttemptListener, UnderWay {
     this.#settle(head, refusal);
     const { status, message, raw } = head;
     const headers = this.#signed(responseHeaders(raw));
-    this.#status = status;
+    this.#record.status = status;
     this.#reply.begin({ status, message: passablePhrase(message), headers, isEventStream: isStream });
     if (this.#context.underWay.isClosing) this.#reply.closeBehind();
   }
@@ -421,8 +359,8 @@ export class Exchange implements AttemptListener, UnderWay {
 
   #settle({ status, headers }: Head, refusal = refusalBy(status)): void {
     const { lease } = this.#attempt!;
-    this.#endRetry();
-    if (refusal !== undefined) this.#note(lease, refusal);
+    this.#trail.arrive();
+    if (refusal !== undefined) this.#blame(refusal);
     if (refusal !== undefined || status >= 400) return;
     lease.commit();
     const type = headers["content-type"];
@@ -456,7 +394,7 @@ export class Exchange implements AttemptListener, UnderWay {
   }
 
   #fail(error: GatewayError): void {
-    if (!this.#reply.isSent) this.#status = error.status;
+    if (!this.#reply.isSent) this.#record.status = error.status;
     this.#finish(error.code, error.status >= 500);
     this.#reply.fail(error);
   }
@@ -464,41 +402,20 @@ export class Exchange implements AttemptListener, UnderWay {
   /** Ends the exchange, and with it the worker's request where that is still under way. */
   #finish(outcome: string, isError = false): void {
     if (this.#over) return;
-    this.#context.outcomes.count(outcome);
-    this.#log(outcome, isError || this.#failures.length > 0);
+    const { outcomes, requestLog } = this.#context;
+    const { failures } = this.#trail;
+    const lease = this.#attempt?.lease;
+    outcomes.count(outcome);
+    requestLog.ended(this.#record, outcome, lease, failures, isError || failures.length > 0);
     this.#over = true;
     this.#request.socket.off("close", this.#onClientGone);
     this.#upload.stop();
-    this.#attempt?.lease.release(this.#failed ? "failed" : "ended");
+    lease?.release(this.#failed ? "failed" : "ended");
     this.#attempt?.abandon(outcome);
-    this.#endRetry();
+    this.#trail.arrive();
     this.#upload.free();
     this.#body = null;
-    this.#enter("drain");
-  }
-
-  #log(outcome: string, isError: boolean): void {
-    const { requestLog, clock } = this.#context;
-    if (!requestLog.wants(isError)) return;
-    const lease = this.#attempt?.lease;
-    const since = (at: number | undefined) => (at === undefined ? undefined : at - this.#cameAt);
-    requestLog.write(
-      {
-        path: this.#endpoint.path,
-        outcome,
-        status: this.#status,
-        model: lease && this.#ask!.request.model,
-        worker: lease?.worker.id,
-        policy: lease?.policy,
-        decision: lease?.reason,
-        session: lease?.session,
-        failed: this.#failures,
-        bodyMs: since(this.#bodyAt),
-        firstByteMs: since(this.#firstByteAt),
-        totalMs: clock.now() - this.#cameAt,
-      },
-      isError,
-    );
+    this.#patience.enter("drain", this.#reply.buffered);
   }
 }
 

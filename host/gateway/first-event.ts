@@ -1,5 +1,7 @@
 // The first event of a stream, held until it is whole: engines send errors behind a head that says 200.
 
+import type { Head } from "./attempt.js";
+
 /** Most bytes of a first event that are looked at. */
 const MAX_BYTES = 65_536;
 
@@ -25,6 +27,23 @@ export class FirstEventReader {
       const data = field(lines, "data");
       if (data !== undefined) return statusOf(field(lines, "event"), data) ?? "good";
     }
+  }
+}
+
+/** A 200 stream whose head is held back until its first event is known. */
+export class HeldStream {
+  readonly head: Head;
+  readonly chunks: Buffer[] = [];
+  readonly #reader = new FirstEventReader();
+
+  constructor(head: Head) {
+    this.head = head;
+  }
+
+  /** Takes the next bytes. */
+  push(chunk: Buffer): FirstEvent {
+    this.chunks.push(chunk);
+    return this.#reader.push(chunk);
   }
 }
 

@@ -1,26 +1,47 @@
 // One line of log for a request, at its end. No prompt, no key, no secret: the session is told by its hash.
 
 import type { Logger } from "pino";
+import type { Lease } from "../routing/lease.js";
+import type { Clock } from "./clock.js";
 import type { RequestLogOptions } from "./options.js";
 
-/** What a line tells. Times are in milliseconds since the request came. */
-export interface RequestEntry {
+/** What is known of a request under way, for its line. */
+export class RequestRecord {
   readonly path: string;
-  /** `complete`, `client_gone`, or the code of the error that ended it. */
-  readonly outcome: string;
-  /** The status that the client was sent, or 0 for none. */
-  readonly status: number;
-  readonly model: string | undefined;
-  readonly worker: string | undefined;
-  readonly policy: string | undefined;
-  readonly decision: string | undefined;
-  readonly session: string | null | undefined;
-  /** Workers that failed the request, each with how, in the order in which they were tried. */
-  readonly failed: readonly string[];
-  /** When its body was whole; when the first byte of the answer came; when it ended. */
-  readonly bodyMs: number | undefined;
-  readonly firstByteMs: number | undefined;
-  readonly totalMs: number;
+  /** The status that the client was sent, 0 for none. */
+  status = 0;
+  /** Set where some worker serves it: any other name is the client's invention. */
+  model: string | undefined;
+  readonly #clock: Clock;
+  readonly #cameAt: number;
+  #bodyAt = Number.NaN;
+  #firstByteAt = Number.NaN;
+
+  constructor(path: string, clock: Clock) {
+    this.path = path;
+    this.#clock = clock;
+    this.#cameAt = clock.now();
+  }
+
+  /** Its body is whole. */
+  bodyCame(): void {
+    this.#bodyAt = this.#clock.now();
+  }
+
+  /** The first byte of its answer is there. */
+  firstByteCame(): void {
+    this.#firstByteAt = this.#clock.now();
+  }
+
+  /** Milliseconds since it came, in tenths; undefined for what has not been. */
+  times(): Readonly<Record<"body" | "first_byte" | "total", number | undefined>> {
+    const since = (at: number) => (Number.isNaN(at) ? undefined : Math.round((at - this.#cameAt) * 10) / 10);
+    return {
+      body: since(this.#bodyAt),
+      first_byte: since(this.#firstByteAt),
+      total: since(this.#clock.now()),
+    };
+  }
 }
 
 /** Writes the lines that the options ask for. */
@@ -36,8 +57,31 @@ export class RequestLog {
     this.#sample = sample;
   }
 
-  /** Whether the request that ends now is to be written; to be asked once for each. */
-  wants(isError: boolean): boolean {
+  /**
+   * A request ends, to be told before its lease is released. `outcome` is `complete`, `client_gone` or the code of an
+   * error; `failures` how workers failed it; `isError` whether the gateway or a worker did.
+   */
+  ended(
+    record: RequestRecord,
+    outcome: string,
+    lease: Lease | undefined,
+    failures: readonly string[],
+    isError: boolean,
+  ): void {
+    if (!this.#wants(isError)) return;
+    const { path, status, model } = record;
+    const decided = lease && {
+      worker: lease.worker.id,
+      policy: lease.policy,
+      decision: lease.reason,
+      session: lease.session,
+    };
+    const failed = failures.length > 0 ? failures : undefined;
+    const line = { path, outcome, status, model, ...decided, failed, ms: record.times() };
+    this.#log[isError ? "warn" : "info"](line, "request");
+  }
+
+  #wants(isError: boolean): boolean {
     if (isError || this.#requests === "all") return true;
     if (this.#requests === "errors") return false;
     this.#due += this.#sample;
@@ -45,18 +89,4 @@ export class RequestLog {
     this.#due--;
     return true;
   }
-
-  write(entry: RequestEntry, isError: boolean): void {
-    this.#log[isError ? "warn" : "info"](rounded(entry), "request");
-  }
-}
-
-function rounded(entry: RequestEntry): object {
-  const { bodyMs, firstByteMs, totalMs, failed, ...rest } = entry;
-  const ms = { body: tenths(bodyMs), first_byte: tenths(firstByteMs), total: tenths(totalMs) };
-  return { ...rest, ...(failed.length > 0 && { failed }), ms };
-}
-
-function tenths(ms: number | undefined): number | undefined {
-  return ms === undefined ? undefined : Math.round(ms * 10) / 10;
 }

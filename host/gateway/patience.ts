@@ -1,0 +1,50 @@
+// How long a request is waited for: the phases of its way, each with a deadline of its own, counted in beats.
+
+/** What is waited for: the body, the answer's first byte, its next one, and a reader that takes the rest of it. */
+export type Phase = "upload" | "firstByte" | "idle" | "drain";
+
+/** Deadlines in beats, see `Beat`. */
+export type Deadlines = Readonly<Record<Phase | "total" | "keepAlive", number>>;
+
+/** What is due at a beat: the end of the request, for one of two reasons, or a sign of life to a client that waits. */
+export type Due = "nothing" | "total" | "silence" | "keepAlive";
+
+/** The time of one request. */
+export class Patience {
+  readonly #deadlines: Deadlines;
+  #phase: Phase = "upload";
+  /** Beats since the request came, since something moved, and since its client last heard of it. */
+  #age = 0;
+  #quiet = 0;
+  #unheard = 0;
+  #seen = 0;
+
+  constructor(deadlines: Deadlines) {
+    this.#deadlines = deadlines;
+  }
+
+  get phase(): Phase {
+    return this.#phase;
+  }
+
+  /** Begins a phase; `progress` is a number that changes whenever that which is waited for moves. */
+  enter(phase: Phase, progress: number): void {
+    this.#phase = phase;
+    this.#quiet = 0;
+    this.#seen = progress;
+  }
+
+  /** One beat more. */
+  beat(progress: number): Due {
+    const deadlines = this.#deadlines;
+    this.#age++;
+    this.#unheard++;
+    this.#quiet = progress === this.#seen ? this.#quiet + 1 : 0;
+    this.#seen = progress;
+    if (this.#phase !== "drain" && this.#age >= deadlines.total) return "total";
+    if (this.#quiet >= deadlines[this.#phase]) return "silence";
+    if (this.#phase !== "firstByte" || this.#unheard < deadlines.keepAlive) return "nothing";
+    this.#unheard = 0;
+    return "keepAlive";
+  }
+}
