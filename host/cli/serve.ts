@@ -8,6 +8,7 @@ import { createGateway, type Gateway } from "../gateway/server.js";
 import { Router } from "../routing/router.js";
 import { RequestReader } from "../session/request-reader.js";
 import { formatMistake, sortMistakes } from "../yaml/mistake.js";
+import { warmUp } from "./warm-up.js";
 
 /** The config file that is read unless another is named. */
 export const DEFAULT_CONFIG = "hawser.yaml";
@@ -56,6 +57,7 @@ export function readWithRemarks(file: string): { config: Config | undefined; rem
  */
 export async function serve(config: Config, command: Command): Promise<string> {
   const { listen, admin, workers, session, policy, fallback } = config;
+  await warmUp(config);
   const router = new Router({
     instance: policy,
     fallback,
