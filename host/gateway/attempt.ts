@@ -2,6 +2,7 @@
 
 import type { Dispatcher } from "undici";
 import type { Lease } from "../routing/lease.js";
+import { closeUnlessSent, wasReset } from "./connection.js";
 
 /** A worker's head, in the form in which it is passed on. */
 export interface Head {
@@ -25,6 +26,8 @@ export class Attempt implements Dispatcher.DispatchHandler {
   readonly lease: Lease;
   readonly #listener: AttemptListener;
   #controller: Dispatcher.DispatchController | null = null;
+  #isConnected = false;
+  #isAnswered = false;
   #over = false;
   #reason: Error | null = null;
 
@@ -35,20 +38,32 @@ export class Attempt implements Dispatcher.DispatchHandler {
 
   /** Whether the worker was reached: until then nothing of the request was sent. */
   get isConnected(): boolean {
-    return this.#controller !== null;
+    return this.#isConnected;
+  }
+
+  /** Whether any byte of an answer came. */
+  get isAnswered(): boolean {
+    return this.#isAnswered;
   }
 
   /** Ends the attempt from this side: the worker's request is aborted at once, or as soon as it starts. */
   abandon(reason: string): void {
     if (this.#over) return;
-    this.#over = true;
     this.#reason = new Error(reason);
-    this.#controller?.abort(this.#reason);
+    const controller = this.#controller;
+    this.#close();
+    controller?.abort(this.#reason);
   }
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
     this.#controller = controller;
+    this.#isConnected = true;
     if (this.#reason) controller.abort(this.#reason);
+  }
+
+  /** The first byte; not in undici's types. */
+  onResponseStarted(): void {
+    this.#isAnswered = true;
   }
 
   onResponseStart(
@@ -67,13 +82,24 @@ export class Attempt implements Dispatcher.DispatchHandler {
 
   onResponseEnd(): void {
     if (this.#over) return;
-    this.#over = true;
+    this.#close();
+    if (wasReset()) {
+      this.#listener.onFailure(this, new Error("the connection was reset"));
+      return;
+    }
+    closeUnlessSent();
     this.#listener.onEnd(this);
   }
 
   onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {
     if (this.#over) return;
-    this.#over = true;
+    this.#close();
     this.#listener.onFailure(this, error);
+  }
+
+  #close(): void {
+    this.#over = true;
+    // It holds the request's body.
+    this.#controller = null;
   }
 }

@@ -209,11 +209,10 @@ export class Exchange implements AttemptListener, UnderWay {
     this.#reply.end();
   }
 
-  onFailure({ lease, isConnected }: Attempt, error: Error): void {
+  onFailure({ lease, isConnected, isAnswered }: Attempt, error: Error): void {
     const { worker } = lease;
     this.#context.fleet.suspect(worker);
     const cause = isConnected ? "reset" : "connect";
-    const isAnswered = this.#held !== null || this.#reply.hasHead;
     if (!isAnswered && this.#next(cause, error.message)) return;
     this.#blame(error.message);
     const message = this.#reply.isSent
@@ -344,7 +343,8 @@ export class Exchange implements AttemptListener, UnderWay {
   #accept(head: Head, isStream: boolean, refusal?: string): void {
     this.#settle(head, refusal);
     const { status, message, raw } = head;
-    const headers = this.#signed(responseHeaders(raw));
+    // A length would take the event by which a stream that breaks off ends for a part of the answer.
+    const headers = this.#signed(responseHeaders(raw, isStream));
     this.#record.status = status;
     this.#reply.begin({ status, message: passablePhrase(message), headers, isEventStream: isStream });
     if (this.#context.underWay.isClosing) this.#reply.closeBehind();

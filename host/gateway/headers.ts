@@ -19,6 +19,7 @@ const HOP_BY_HOP = [
 const TRANSPORT = ["host", "content-length", "expect"];
 
 const RESPONSE_DROPPED: ReadonlySet<string> = new Set(HOP_BY_HOP);
+const STREAM_DROPPED: ReadonlySet<string> = new Set([...HOP_BY_HOP, "content-length"]);
 
 /** Headers of the gateway's own: a worker cannot set them, a client's are not forwarded. */
 const OWN_PREFIX = "x-hawser-";
@@ -34,11 +35,11 @@ export function requestHeaders(raw: readonly string[], dropped: ReadonlySet<stri
   return passed(raw, dropped);
 }
 
-/** The response headers for the client, from undici's flat list of names and values. */
-export function responseHeaders(raw: readonly (Buffer | string)[]): string[] {
+/** The response headers for the client, from undici's flat list of names and values; without a length where `isOpen`. */
+export function responseHeaders(raw: readonly (Buffer | string)[], isOpen = false): string[] {
   return passed(
     raw.map((text) => (typeof text === "string" ? text : text.toString("latin1"))),
-    RESPONSE_DROPPED,
+    isOpen ? STREAM_DROPPED : RESPONSE_DROPPED,
   );
 }
 

@@ -92,7 +92,7 @@ export class Reply {
     this.#head = null;
     this.#isOver = true;
     if (!response.headersSent) sendError(response, this.#style, error);
-    else if (!this.#isEventStream) response.destroy();
+    else if (!this.#isEventStream) this.#breakOff();
     else {
       const timer = setTimeout(() => response.destroy(), LINGER_MS).unref();
       response.once("close", () => clearTimeout(timer));
@@ -104,6 +104,12 @@ export class Reply {
   /** Breaks the connection. */
   destroy(): void {
     this.#isOver = true;
+    this.#response.destroy();
+  }
+
+  #breakOff(): void {
+    // To a client of HTTP/1.0 the end of the connection is that of the answer, unless it is a reset.
+    if (this.#response.req.httpVersionMinor === 0) this.#response.socket?.resetAndDestroy();
     this.#response.destroy();
   }
 

@@ -1,5 +1,7 @@
 // The gateway: Fastify routes over one router and its fleet of workers.
 
+import type { ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import type { Logger } from "pino";
@@ -186,6 +188,7 @@ function createServer(): FastifyInstance {
     requestTimeout: 0,
     forceCloseConnections: true,
     http: { headersTimeout: 60_000 },
+    clientErrorHandler: answerGarbage,
     frameworkErrors: (_error, request, reply) => {
       sendOwn(request, reply, {
         status: 400,
@@ -209,6 +212,23 @@ function createServer(): FastifyInstance {
     sendOwn(request, reply, { status, code: status < 500 ? "invalid_request" : "internal_error", message });
   });
   return app;
+}
+
+const GARBAGE_STATUS: Readonly<Record<string, string>> = {
+  HPE_HEADER_OVERFLOW: "431 Request Header Fields Too Large",
+  HPE_CHUNK_EXTENSIONS_OVERFLOW: "413 Payload Too Large",
+  ERR_HTTP_REQUEST_TIMEOUT: "408 Request Timeout",
+};
+
+/** Answers what is no HTTP, and closes the connection; never into an answer under way, as Fastify's own handler does. */
+function answerGarbage(error: Error & { code?: string }, socket: Socket): void {
+  // As Node does where nobody handles it.
+  const { _httpMessage: answer } = socket as Socket & { _httpMessage?: ServerResponse | null };
+  if (socket.writable && !answer?.headersSent && error.code !== "ECONNRESET") {
+    const status = GARBAGE_STATUS[error.code ?? ""] ?? "400 Bad Request";
+    socket.write(`HTTP/1.1 ${status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`);
+  }
+  socket.destroy();
 }
 
 function sendOwn(request: FastifyRequest, reply: FastifyReply, error: GatewayError): void {

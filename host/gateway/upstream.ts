@@ -1,6 +1,7 @@
 // The transport to one worker: a connection pool with the settings that a streaming proxy needs.
 
-import { type Dispatcher, Pool } from "undici";
+import { buildConnector, type Dispatcher, Pool } from "undici";
+import { watch } from "./connection.js";
 
 /** Starts a POST to the worker; `handler` hears what becomes of it. */
 export type Dispatch = (
@@ -37,7 +38,7 @@ export class Upstream {
       bodyTimeout: 0,
       keepAliveTimeout: KEEP_ALIVE_MS,
       keepAliveMaxTimeout: KEEP_ALIVE_MS,
-      connect: { timeout: connectMs },
+      connect: watched(buildConnector({ timeout: connectMs })),
     });
   }
 
@@ -82,6 +83,14 @@ export class Upstream {
   async destroy(): Promise<void> {
     await this.#pool.destroy();
   }
+}
+
+function watched(connect: buildConnector.connector): buildConnector.connector {
+  return (options, callback) =>
+    connect(options, (...result) => {
+      if (result[1]) watch(result[1]);
+      callback(...result);
+    });
 }
 
 /** Sets a header in a flat list, in place of any that is there. */
