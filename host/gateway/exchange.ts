@@ -248,7 +248,7 @@ export class Exchange implements AttemptListener, UnderWay {
         return;
       case "total": {
         const message = "the request took longer than the gateway allows";
-        this.#fail({ status: 504, code: "request_timeout", message });
+        this.#giveUp({ status: 504, code: "request_timeout", message });
         return;
       }
       case "silence":
@@ -268,9 +268,8 @@ export class Exchange implements AttemptListener, UnderWay {
   #timeOut(): void {
     const { phase } = this.#patience;
     if (phase === "upload") {
-      this.#reply.closeBehind();
       const message = "the body of the request came to a halt";
-      this.#refuseUpload({ status: 408, code: "upload_timeout", message });
+      this.#giveUp({ status: 408, code: "upload_timeout", message });
       return;
     }
     const { worker } = this.#attempt!.lease;
@@ -278,6 +277,14 @@ export class Exchange implements AttemptListener, UnderWay {
     this.#blame(phase === "idle" ? "idle timeout" : "first byte timeout");
     const message = `worker "${worker.id}" sent nothing for longer than the gateway waits`;
     this.#fail({ status: 504, code: "worker_timeout", message });
+  }
+
+  /** Ends it because of the time it takes. A client that is still sending is not to keep its connection. */
+  #giveUp(error: GatewayError): void {
+    if (this.#patience.phase === "upload") {
+      this.#reply.closeBehind();
+      this.#refuseUpload(error);
+    } else this.#fail(error);
   }
 
   /** Tells a client that waits for a stream that it goes on. What was held back cannot be tried again then. */

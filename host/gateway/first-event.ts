@@ -5,6 +5,9 @@ import type { Head } from "./attempt.js";
 /** Most bytes of a first event that are looked at. */
 const MAX_BYTES = 65_536;
 
+/** Two ends of lines, each of any of the three kinds. A CR at the end of what came may be half of one. */
+const EMPTY_LINE = /\r?\n(?:\r?\n|\r(?=[^\n]))|\r\r/;
+
 /** What the first event is: not whole yet, no error, or an error with this status. */
 export type FirstEvent = "incomplete" | "good" | number;
 
@@ -20,7 +23,7 @@ export class FirstEventReader {
     // Latin-1 keeps a character that is split between chunks; what is compared is ASCII.
     this.#text += chunk.toString("latin1");
     for (;;) {
-      const end = /\r\n\r\n|\n\n|\r\r/.exec(this.#text);
+      const end = EMPTY_LINE.exec(this.#text);
       if (!end) return "incomplete";
       const lines = this.#text.slice(0, end.index).split(/\r\n|\n|\r/);
       this.#text = this.#text.slice(end.index + end[0].length);

@@ -29,6 +29,8 @@ export class Patience {
 
   /** Begins a phase; `progress` is a number that changes whenever that which is waited for moves. */
   enter(phase: Phase, progress: number): void {
+    // A client that has just sent the last of its request waits only now.
+    if (this.#phase === "upload") this.#unheard = 0;
     this.#phase = phase;
     this.#quiet = 0;
     this.#seen = progress;

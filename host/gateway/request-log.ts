@@ -85,7 +85,8 @@ export class RequestLog {
     if (isError || this.#requests === "all") return true;
     if (this.#requests === "errors") return false;
     this.#due += this.#sample;
-    if (this.#due < 1) return false;
+    // Ten tenths add up to a bit less than 1.
+    if (this.#due < 1 - 1e-9) return false;
     this.#due--;
     return true;
   }

@@ -60,7 +60,7 @@ export class Retries {
   hasRoom(): boolean {
     const { budget } = this.#options;
     const most = budget === 0 ? 0 : Math.max(FEW, budget * this.#live());
-    const hasRoom = this.#underWay < most;
+    const hasRoom = this.#underWay + 1 <= most;
     if (!hasRoom) this.refused++;
     return hasRoom;
   }
@@ -96,5 +96,6 @@ export class Retries {
 export function retryAfterMs(value: string | string[] | undefined): number {
   const text = (Array.isArray(value) ? value[0] : value)?.trim() ?? "";
   if (/^\d+$/.test(text)) return Number(text) * 1_000;
-  return Date.parse(text) - Date.now();
+  // A date in C's form names no zone, and means this one.
+  return Date.parse(/[A-Z]{3}$/.test(text) ? text : `${text} GMT`) - Date.now();
 }

@@ -68,8 +68,7 @@ export class Upstream {
       chunks.push(chunk);
     }
     if (statusCode !== 200) throw new Error(`it answered GET /v1/models with status ${statusCode}`);
-    const list: unknown = JSON.parse(Buffer.concat(chunks).toString());
-    const data = (list as { data?: unknown } | null)?.data;
+    const data = (parsed(Buffer.concat(chunks)) as { data?: unknown } | null)?.data;
     if (!Array.isArray(data)) throw new Error("its answer to GET /v1/models has no list `data`");
     return data;
   }
@@ -82,6 +81,15 @@ export class Upstream {
   /** Cuts all connections. */
   async destroy(): Promise<void> {
     await this.#pool.destroy();
+  }
+}
+
+/** The value of a JSON text, null for anything else: the parser's own message would quote the text. */
+function parsed(text: Buffer): unknown {
+  try {
+    return JSON.parse(text.toString());
+  } catch {
+    return null;
   }
 }
 
