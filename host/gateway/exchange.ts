@@ -333,22 +333,27 @@ export class Exchange implements AttemptListener, UnderWay {
       this.#letGo();
       return;
     }
-    const refusal = `an error event, status ${first}`;
-    if (refusalBy(first) === undefined || !this.#next("event", refusal)) this.#letGo(refusal);
+    const refusal = refusalBy(first) && `an error event, status ${first}`;
+    if (refusal === undefined || !this.#next("event", refusal)) this.#letGo(true, refusal);
   }
 
-  /** Passes on what was held back; `refusal` says that it is no answer but an error. */
-  #letGo(refusal?: string): void {
+  /** Passes on what was held back: an answer, or an error, by which the worker may have failed. */
+  #letGo(isError = false, refusal?: string): void {
     if (!this.#held) return;
     const { head, chunks } = this.#held;
     this.#held = null;
-    this.#accept(head, true, refusal);
+    this.#accept(head, true, isError, refusal);
     for (const chunk of chunks) if (!this.#over) this.#pass(chunk);
   }
 
   /** Passes a worker's head on: what comes behind it is the answer. */
-  #accept(head: Head, isStream: boolean, refusal?: string): void {
-    this.#settle(head, refusal);
+  #accept(
+    head: Head,
+    isStream: boolean,
+    isError = head.status >= 400,
+    refusal = refusalBy(head.status),
+  ): void {
+    this.#settle(head, isError, refusal);
     const { status, message, raw } = head;
     // A length would take the event by which a stream that breaks off ends for a part of the answer.
     const headers = this.#signed(responseHeaders(raw, isStream));
@@ -359,16 +364,16 @@ export class Exchange implements AttemptListener, UnderWay {
 
   /** The client has got a head already: a stream of events can follow it, any other answer only as an error. */
   #acceptLate(head: Head, isStream: boolean): void {
-    this.#settle(head);
+    this.#settle(head, head.status >= 400, refusalBy(head.status));
     if (head.status >= 400 || !isStream)
       this.#late = new LateAnswer(this.#attempt!.lease.worker.id, head.status);
   }
 
-  #settle({ status, headers }: Head, refusal = refusalBy(status)): void {
+  #settle({ headers }: Head, isError: boolean, refusal: string | undefined): void {
     const { lease } = this.#attempt!;
     this.#trail.arrive();
     if (refusal !== undefined) this.#blame(refusal);
-    if (refusal !== undefined || status >= 400) return;
+    if (isError) return;
     lease.commit();
     const type = headers["content-type"];
     const isReadable = typeof type === "string" && !headers["content-encoding"];

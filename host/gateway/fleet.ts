@@ -32,7 +32,6 @@ export type FleetListener = (worker: Worker, eligible: boolean, reason: string) 
 const NOT_ASKED = "not asked yet";
 
 class Member {
-  readonly upstream: Upstream;
   /** Whether its models are in the config; if not they are what it answers. */
   readonly fixedModels: boolean;
   /** What it last listed. */
@@ -45,11 +44,8 @@ class Member {
 
   constructor(
     readonly worker: Worker,
-    connectMs: number,
-    apiKey: string | undefined,
+    readonly upstream: Upstream,
   ) {
-    if (worker.url === undefined) throw new TypeError(`worker "${worker.id}" has no url`);
-    this.upstream = new Upstream(worker.url, connectMs, apiKey);
     this.fixedModels = worker.models.length > 0;
   }
 }
@@ -70,13 +66,15 @@ export class Fleet {
     this.#router = router;
     this.#options = options;
     this.#listener = listener;
-    for (const worker of router.workers) this.#enlist(worker, options.apiKeys.get(worker.id));
+    for (const worker of router.workers)
+      this.#enlist(worker, this.#reach(worker, options.apiKeys.get(worker.id)));
   }
 
-  /** Adds a worker to the router, and asks it for its models where none are named. Throws what `Router.addWorker` throws, and a TypeError for one without a url. */
+  /** Adds a worker to the router, and asks it for its models where none are named. Throws what `Router.addWorker` throws, and a TypeError for one without a url that can be read. */
   add(options: WorkerOptions, apiKey?: string): Worker {
+    const upstream = this.#reach(options, apiKey);
     const worker = this.#router.addWorker({ models: [], ...options, eligible: false });
-    void this.#ask(this.#enlist(worker, apiKey));
+    void this.#ask(this.#enlist(worker, upstream));
     return worker;
   }
 
@@ -142,8 +140,13 @@ export class Fleet {
     return [...models.values()];
   }
 
-  #enlist(worker: Worker, apiKey: string | undefined): Member {
-    const member = new Member(worker, this.#options.connectMs, apiKey);
+  #reach({ id, url }: Pick<Worker, "id" | "url">, apiKey: string | undefined): Upstream {
+    if (url === undefined) throw new TypeError(`worker "${id}" has no url`);
+    return new Upstream(url, this.#options.connectMs, apiKey);
+  }
+
+  #enlist(worker: Worker, upstream: Upstream): Member {
+    const member = new Member(worker, upstream);
     this.#members.set(worker, member);
     return member;
   }

@@ -12,22 +12,34 @@ import { metered, unmetered } from "./instance.js";
 import { ARMS, run, Scene } from "./scene.js";
 import { quantile, spread, table } from "./stats.js";
 import { guard, load, SUBJECTS, type Subject } from "./subjects.js";
+import { commandOf } from "./tools.js";
 
 const execute = promisify(execFile);
 const MAIN = fileURLToPath(new URL("./main.ts", import.meta.url));
 
 /** What a quick run prints, one entry per line. */
-async function quickRun(part: string): Promise<string[]> {
-  const { stdout } = await execute(process.execPath, ["--import", "tsx", MAIN, part, "--quick"]);
+async function quickRun(part: string, path = process.env.PATH): Promise<string[]> {
+  const env = { ...process.env, PATH: path };
+  const { stdout } = await execute(process.execPath, ["--import", "tsx", MAIN, part, "--quick"], { env });
   return stdout.split("\n");
 }
 
-/** The first cells of the table whose heading begins so. */
-function firstCells(lines: readonly string[], heading: string): string[] {
+/** The first cell of every row, or one further on, of the table whose heading begins so. */
+function firstCells(lines: readonly string[], heading: string, at = 0): string[] {
   const start = lines.findIndex((line) => line.startsWith(heading));
   expect(start, `${heading} is printed`).toBeGreaterThanOrEqual(0);
   const rows = lines.slice(start + 2, lines.indexOf("", start));
-  return rows.map((row) => row.trim().split(/ {2,}/)[0]!);
+  return rows.map((row) => row.trim().split(/ {2,}/)[at]!);
+}
+
+/** That the tables of the gateway's part have a row of each of these for each load. */
+function expectTargets(lines: readonly string[], targets: readonly string[]): void {
+  const sizes = ["1 KB", "8 KB", "60 KB"];
+  const requests = "Gateway: requests";
+  expect(firstCells(lines, requests)).toEqual(sizes.flatMap((size) => targets.map(() => size)));
+  expect(firstCells(lines, requests, 1)).toEqual(sizes.flatMap(() => targets));
+  expect(firstCells(lines, "Gateway: one event stream")).toEqual(targets);
+  expect(firstCells(lines, "Gateway: event streams", 1)).toEqual(targets);
 }
 
 describe("bench", () => {
@@ -46,10 +58,23 @@ describe("bench", () => {
     expect(firstCells(await quickRun("bindings"), "Bindings:")).toEqual(["1000"]);
   });
 
-  it("prints the cost of requests and streams", { timeout: 120_000 }, async () => {
-    const lines = await quickRun("gateway");
-    expect(firstCells(lines, "Gateway: requests")).toEqual(["1 KB", "8 KB", "60 KB", "8 KB, no gateway"]);
-    expect(firstCells(lines, "Gateway: event streams")).toEqual(["8"]);
+  it("prints the cost of requests and streams, beside the peers that are installed", {
+    timeout: 240_000,
+  }, async () => {
+    const peers = ["HAProxy", "nginx"].filter((name) => commandOf(name.toLowerCase()));
+    expectTargets(await quickRun("gateway"), ["direct", ...peers, "Hawser"]);
+  });
+
+  it("prints the cost of requests and streams where no other program is installed", {
+    timeout: 240_000,
+  }, async () => {
+    const lines = await quickRun("gateway", "");
+    expect(lines.slice(0, 3)).toEqual([
+      "load: requests by Node, for want of wrk (its own cost limits requests/s); streams by Node, for want of a C compiler",
+      "upstream: Node, for want of a C compiler",
+      "peers: HAProxy: no haproxy on the PATH, left out; nginx: no nginx on the PATH, left out",
+    ]);
+    expectTargets(lines, ["direct", "Hawser"]);
   });
 
   it("refuses a part that it does not have", { timeout: 60_000 }, async () => {

@@ -1,5 +1,6 @@
-// A worker that costs next to nothing: it answers every POST at once with the same 500 bytes, or with a stream of
-// events at a steady pace where the body says so. Prints its port.
+// The bench's upstream in Node, for want of a C compiler for stub.c: on every port it answers each POST, once its whole body
+// is there, with the same 500 bytes, or with a stream of events at a steady pace where a header asks for one, and each GET
+// with a list of models. Takes how many ports, and prints them, a line each.
 
 import { createServer, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -18,6 +19,10 @@ function stream(response: ServerResponse, events: number): void {
   response.writeHead(200, { "content-type": "text/event-stream" });
   response.write(EVENT);
   let left = events - 1;
+  if (left === 0) {
+    response.end();
+    return;
+  }
   const timer = setInterval(() => {
     response.write(EVENT);
     if (--left > 0) return;
@@ -27,13 +32,19 @@ function stream(response: ServerResponse, events: number): void {
   response.on("close", () => clearInterval(timer));
 }
 
-const server = createServer((request, response) => {
-  if (request.method === "GET") {
-    answer(response, MODELS);
-    return;
-  }
-  const events = Number(request.headers[EVENTS_HEADER] ?? 0);
-  request.resume().on("end", () => (events > 0 ? stream(response, events) : answer(response, ANSWER)));
-});
-server.keepAliveTimeout = 75_000;
-server.listen(0, "127.0.0.1", () => process.stdout.write(`${(server.address() as AddressInfo).port}\n`));
+function listen(): void {
+  const server = createServer((request, response) => {
+    if (request.method === "GET") {
+      answer(response, MODELS);
+      return;
+    }
+    const events = Number(request.headers[EVENTS_HEADER] ?? 0);
+    request.resume().on("end", () => (events > 0 ? stream(response, events) : answer(response, ANSWER)));
+  });
+  server.keepAliveTimeout = 75_000;
+  server.listen(0, "127.0.0.1", 4_096, () =>
+    process.stdout.write(`${(server.address() as AddressInfo).port}\n`),
+  );
+}
+
+for (let ports = Number(process.argv[2]); ports > 0; ports--) listen();

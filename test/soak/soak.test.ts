@@ -1,0 +1,169 @@
+// Minutes of mixed traffic over workers that come and go, and clients that do: nothing is left behind, and nobody is deceived.
+// `HAWSER_SOAK=SECONDS` runs it that long, `HAWSER_SOAK_SEED=N` repeats the draws of an earlier run.
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, it } from "vitest";
+import { metric } from "../e2e/fleet.js";
+import { Dice } from "../fixtures/dice.js";
+import { FaultyWorker } from "./faulty-worker.js";
+import { GatewayProcess, type Health } from "./gateway.js";
+import type { Measure } from "./gateway-child.js";
+import { Load } from "./load.js";
+import { SimulatedWorker, Trouble } from "./trouble.js";
+
+const SECONDS = Number(process.env.HAWSER_SOAK ?? 60);
+const SEED = Number(process.env.HAWSER_SOAK_SEED ?? Math.floor(Math.random() * 2 ** 31));
+const LANES = 300;
+const WORKERS = 4;
+const FAULTY = 2;
+/** Below the number of sessions, so that some must go. */
+const MAX_BINDINGS = 128;
+/** A guard against hangs: what is under way has a minute to end. */
+const GRACE_MS = 60_000;
+
+/** Limits and deadlines that are met now and then; a policy and a mode of sessions by the draw. */
+function configOf(workers: ReadonlyMap<string, string>, dice: Dice): object {
+  const draw = <T>(choices: readonly T[]): T => choices[dice.upTo(choices.length - 1)]!;
+  const type = draw(["soft-affinity-load-guard", "sticky", "power-of-two", "affinity-break-margin"]);
+  return {
+    workers: [...workers].map(([id, url]) => ({ id, url })),
+    session: {
+      ...{ mode: draw(["soft", "hard"]), binding: draw(["session", "parent-group"]), ttl: "10s" },
+      ...{ max_bindings: MAX_BINDINGS, when_full: draw(["evict-idle", "refuse-new"]) },
+      allow_affinity_header: true,
+    },
+    worker_selection: { aggregated: "chosen", instances: [{ name: "chosen", type }] },
+    limits: {
+      ...{ body: "64KiB", body_total: "8MiB" },
+      ...{ stream_buffer: "256KiB", answer_buffer: "256KiB", buffered_total: "16MiB" },
+    },
+    timeouts: { connect: "1s", upload: "3s", first_byte: "15s", idle: "5s", total: "40s" },
+    streams: { peek: true, keep_alive: "1s" },
+    log: { requests: "all" },
+  };
+}
+
+/** All that runs. */
+interface Soak {
+  readonly gateway: GatewayProcess;
+  readonly load: Load;
+  readonly trouble: Trouble;
+  /** By their ids. */
+  readonly simulated: ReadonlyMap<string, SimulatedWorker>;
+  readonly faulty: ReadonlyMap<string, FaultyWorker>;
+}
+
+async function setUp(): Promise<Soak> {
+  const dice = new Dice(SEED);
+  const simulated = new Map<string, SimulatedWorker>();
+  const faulty = new Map<string, FaultyWorker>();
+  const urls = new Map<string, string>();
+  for (let i = 0; i < WORKERS; i++) {
+    const worker = await SimulatedWorker.start();
+    simulated.set(`w${i}`, worker);
+    urls.set(`w${i}`, worker.url);
+  }
+  for (let i = 0; i < FAULTY; i++) {
+    const worker = new FaultyWorker(new Dice(SEED + 1 + i));
+    faulty.set(`f${i}`, worker);
+    urls.set(`f${i}`, await worker.listen());
+  }
+  const gateway = new GatewayProcess(configOf(urls, dice));
+  await gateway.listen();
+  const subjects = new Map<string, SimulatedWorker | null>(
+    [...urls.keys()].map((id) => [id, simulated.get(id) ?? null]),
+  );
+  const trouble = new Trouble(gateway, dice, subjects);
+  return { gateway, trouble, simulated, faulty, load: new Load(gateway.url, LANES, SEED) };
+}
+
+/** Lets the soak go on for so long, and looks at what must hold all the time. Resolves to the most requests at once. */
+async function run({ gateway, load, trouble }: Soak, ms: number): Promise<number> {
+  const end = performance.now() + ms;
+  let most = 0;
+  load.start();
+  trouble.start();
+  while (performance.now() < end) {
+    await sleep(250);
+    const { bindings, data_plane } = await gateway.health();
+    expect(bindings).toBeLessThanOrEqual(MAX_BINDINGS);
+    most = Math.max(most, data_plane.requests_in_flight);
+  }
+  await trouble.stop();
+  return most;
+}
+
+/** Waits until nothing is under way, takes all workers from the gateway, and measures it. */
+async function rest({ gateway, simulated, faulty }: Soak): Promise<Measure> {
+  await settles("the gateway", async () => countsOf(await gateway.health()));
+  for (const [id, { url }] of simulated) await settles(`worker ${id}`, () => underWayAt(url));
+  for (const [id, worker] of faulty) await settles(`worker ${id}`, async () => ({ open: worker.open }));
+  for (const id of [...simulated.keys(), ...faulty.keys()]) await gateway.remove(id);
+  await settles("the leases", async () => ({ open: (await gateway.measure()).openLeases }));
+  expect(await gateway.check()).toEqual([]);
+  return gateway.measure();
+}
+
+/** What must be nothing when nothing is under way. */
+function countsOf({ workers, data_plane }: Health): Record<string, number> {
+  const { requests_in_flight, body_bytes, buffered_bytes } = data_plane;
+  const active = workers.map(({ id, active_requests }) => [`active at ${id}`, active_requests]);
+  return { requests_in_flight, body_bytes, buffered_bytes, ...Object.fromEntries(active) };
+}
+
+async function underWayAt(url: string): Promise<Record<string, number>> {
+  return {
+    running: await metric(url, "vllm:num_requests_running"),
+    waiting: await metric(url, "vllm:num_requests_waiting"),
+  };
+}
+
+/** Resolves when all counts are zero; rejects where they do not become so. */
+async function settles(what: string, read: () => Promise<Record<string, number>>): Promise<void> {
+  const end = performance.now() + GRACE_MS;
+  for (;;) {
+    const counts = await read();
+    if (Object.values(counts).every((count) => count === 0)) return;
+    if (performance.now() > end) throw new Error(`${what} does not come to rest: ${JSON.stringify(counts)}`);
+    await sleep(50);
+  }
+}
+
+it(`leaves nothing behind after ${SECONDS} s of ${LANES} streams`, {
+  timeout: SECONDS * 1_000 + 5 * GRACE_MS,
+}, async () => {
+  console.log(`soak: seed ${SEED}`);
+  const soak = await setUp();
+  const { gateway, load, trouble, simulated, faulty } = soak;
+
+  let most = await run(soak, (SECONDS * 1_000) / 3);
+  await load.leave();
+  const warm = await rest(soak);
+  const served = load.requests;
+  for (const id of [...simulated.keys(), ...faulty.keys()]) await gateway.add(id);
+  most = Math.max(most, await run(soak, (SECONDS * 2_000) / 3));
+  await load.finish();
+  const { retries, retries_refused, outcomes } = (await gateway.health()).data_plane;
+  const end = await rest(soak);
+
+  console.log(
+    JSON.stringify(
+      {
+        requests: load.requests,
+        most,
+        ...Object.fromEntries(load.ends),
+        kills: trouble.kills,
+        removals: trouble.removals,
+        retries,
+        retries_refused,
+        outcomes,
+        warm,
+        end,
+        served,
+      },
+      null,
+      1,
+    ),
+  );
+  expect(load.dishonest).toEqual([]);
+  expect(await gateway.close()).toBe(0);
+});
