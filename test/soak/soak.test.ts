@@ -1,13 +1,14 @@
 // Minutes of mixed traffic over workers that come and go, and clients that do: nothing is left behind, and nobody is deceived.
 // `HAWSER_SOAK=SECONDS` runs it that long, `HAWSER_SOAK_SEED=N` repeats the draws of an earlier run.
 import { setTimeout as sleep } from "node:timers/promises";
-import { expect, it } from "vitest";
+import { expect, it, onTestFinished } from "vitest";
 import { metric } from "../e2e/fleet.js";
 import { Dice } from "../fixtures/dice.js";
 import { FaultyWorker } from "./faulty-worker.js";
 import { GatewayProcess, type Health } from "./gateway.js";
 import type { Measure } from "./gateway-child.js";
 import { Load } from "./load.js";
+import { summaryOf } from "./summary.js";
 import { SimulatedWorker, Trouble } from "./trouble.js";
 
 const SECONDS = Number(process.env.HAWSER_SOAK ?? 60);
@@ -17,6 +18,11 @@ const WORKERS = 4;
 const FAULTY = 2;
 /** Below the number of sessions, so that some must go. */
 const MAX_BINDINGS = 128;
+/**
+ * Most bytes by which the gateway may grow while it serves some thousand requests, or in ten minutes some ten thousand. One
+ * request alone holds more than 10 KB: what is kept of each, or wholly of one in fifty, shows.
+ */
+const MOST_GROWTH_BYTES = 1_000_000;
 /** A guard against hangs: what is under way has a minute to end. */
 const GRACE_MS = 60_000;
 
@@ -73,12 +79,18 @@ async function setUp(): Promise<Soak> {
     [...urls.keys()].map((id) => [id, simulated.get(id) ?? null]),
   );
   const trouble = new Trouble(gateway, dice, subjects);
-  return { gateway, trouble, simulated, faulty, load: new Load(gateway.url, LANES, SEED) };
+  const load = new Load(gateway.url, LANES, SEED);
+  onTestFinished(async () => {
+    await load.leave();
+    await trouble.stop();
+  });
+  return { gateway, load, trouble, simulated, faulty };
 }
 
 /** Lets the soak go on for so long, and looks at what must hold all the time. Resolves to the most requests at once. */
-async function run({ gateway, load, trouble }: Soak, ms: number): Promise<number> {
-  const end = performance.now() + ms;
+async function run({ gateway, load, trouble, simulated, faulty }: Soak, seconds: number): Promise<number> {
+  for (const id of [...simulated.keys(), ...faulty.keys()]) await gateway.add(id);
+  const end = performance.now() + seconds * 1_000;
   let most = 0;
   load.start();
   trouble.start();
@@ -92,13 +104,19 @@ async function run({ gateway, load, trouble }: Soak, ms: number): Promise<number
   return most;
 }
 
-/** Waits until nothing is under way, takes all workers from the gateway, and measures it. */
-async function rest({ gateway, simulated, faulty }: Soak): Promise<Measure> {
+/**
+ * Waits until nothing is under way, takes all workers from the gateway, waits until it has no more files open than at an
+ * earlier rest, and measures it.
+ */
+async function rest({ gateway, simulated, faulty }: Soak, earlier?: Measure): Promise<Measure> {
   await settles("the gateway", async () => countsOf(await gateway.health()));
   for (const [id, { url }] of simulated) await settles(`worker ${id}`, () => underWayAt(url));
   for (const [id, worker] of faulty) await settles(`worker ${id}`, async () => ({ open: worker.open }));
   for (const id of [...simulated.keys(), ...faulty.keys()]) await gateway.remove(id);
-  await settles("the leases", async () => ({ open: (await gateway.measure()).openLeases }));
+  await settles("what the gateway holds open", async () => {
+    const { openLeases, descriptors } = await gateway.measure();
+    return { openLeases, files: Math.max(0, descriptors - (earlier?.descriptors ?? descriptors)) };
+  });
   expect(await gateway.check()).toEqual([]);
   return gateway.measure();
 }
@@ -131,39 +149,34 @@ async function settles(what: string, read: () => Promise<Record<string, number>>
 it(`leaves nothing behind after ${SECONDS} s of ${LANES} streams`, {
   timeout: SECONDS * 1_000 + 5 * GRACE_MS,
 }, async () => {
-  console.log(`soak: seed ${SEED}`);
+  console.log(`soak: HAWSER_SOAK_SEED=${SEED}`);
   const soak = await setUp();
-  const { gateway, load, trouble, simulated, faulty } = soak;
+  const { gateway, load, trouble } = soak;
+  const cold = await rest(soak);
 
-  let most = await run(soak, (SECONDS * 1_000) / 3);
+  const mostAtFirst = await run(soak, SECONDS / 3);
   await load.leave();
-  const warm = await rest(soak);
-  const served = load.requests;
-  for (const id of [...simulated.keys(), ...faulty.keys()]) await gateway.add(id);
-  most = Math.max(most, await run(soak, (SECONDS * 2_000) / 3));
-  await load.finish();
-  const { retries, retries_refused, outcomes } = (await gateway.health()).data_plane;
-  const end = await rest(soak);
+  const warm = await rest(soak, cold);
 
+  const mostLater = await run(soak, (SECONDS * 2) / 3);
+  await load.finish();
+  const { data_plane } = await gateway.health();
+  const end = await rest(soak, cold);
+
+  const most = Math.max(mostAtFirst, mostLater);
   console.log(
-    JSON.stringify(
-      {
-        requests: load.requests,
-        most,
-        ...Object.fromEntries(load.ends),
-        kills: trouble.kills,
-        removals: trouble.removals,
-        retries,
-        retries_refused,
-        outcomes,
-        warm,
-        end,
-        served,
-      },
-      null,
-      1,
-    ),
+    `soak: ${summaryOf({ load, trouble, dataPlane: data_plane, most, measures: [cold, warm, end] })}`,
   );
   expect(load.dishonest).toEqual([]);
+  expect(heldBytes(end) - heldBytes(warm)).toBeLessThan(MOST_GROWTH_BYTES);
+  // That all lanes were in use, and all of it happened.
+  expect(most).toBeGreaterThan(LANES / 2);
+  for (const count of [trouble.kills, trouble.removals, data_plane.retries]) expect(count).toBeGreaterThan(0);
+  for (const end of ["complete", "left in upload", "left in prefill", "left in answer", "told of an error"])
+    expect(load.ends.get(end), end).toBeGreaterThan(0);
   expect(await gateway.close()).toBe(0);
 });
+
+function heldBytes({ heapBytes, externalBytes }: Measure): number {
+  return heapBytes + externalBytes;
+}
