@@ -140,7 +140,10 @@ export class Fleet {
     return [...models.values()];
   }
 
-  #reach({ id, url }: { readonly id: string; readonly url?: string | undefined }, apiKey: string | undefined): Upstream {
+  #reach(
+    { id, url }: { readonly id: string; readonly url?: string | undefined },
+    apiKey: string | undefined,
+  ): Upstream {
     if (url === undefined) throw new TypeError(`worker "${id}" has no url`);
     return new Upstream(url, this.#options.connectMs, apiKey);
   }

@@ -38,7 +38,7 @@ function expectTargets(lines: readonly string[], targets: readonly string[]): vo
   const requests = "Gateway: requests";
   expect(firstCells(lines, requests)).toEqual(sizes.flatMap((size) => targets.map(() => size)));
   expect(firstCells(lines, requests, 1)).toEqual(sizes.flatMap(() => targets));
-  expect(firstCells(lines, "Gateway: one event stream")).toEqual(targets);
+  expect(firstCells(lines, "Gateway: one event stream", 1)).toEqual([...targets, ...targets]);
   expect(firstCells(lines, "Gateway: event streams", 1)).toEqual(targets);
 }
 

@@ -7,12 +7,12 @@ import { quantile, table } from "./stats.js";
 import { EVENT_MS, type StreamOrder, type StreamOutcome } from "./wire.js";
 
 const BODY_BYTES = 1_024;
-/** Milliseconds between two streams, where there is one at a time. */
-const SINGLE_PAUSE_MS = 5;
+/** Milliseconds between two streams, where there is one at a time: after a pause a processor's caches are cold. */
+const PAUSES = [0, 5];
 /** Milliseconds that a gateway adds at most to the first event of one stream at a time. */
 const ADDED_AIM = 0.5;
 const SINGLE_COLUMNS = [
-  ...["through", "first event p50 ms", "range", "p99 ms"],
+  ...["pause ms", "through", "first event p50 ms", "range", "p99 ms"],
   ...["added p50 ms", "range", "aim", "added p99 ms"],
 ];
 const COLUMNS = [
@@ -33,14 +33,16 @@ export async function printSingleStreams(
 ): Promise<void> {
   await stand.withTargets(async (targets) => {
     const body = stand.bodyFile(BODY_BYTES, true);
-    const order = { connections: 1, each: streams, spreadMs: 0, pauseMs: SINGLE_PAUSE_MS, events: 1, body };
-    const warmUp = { ...order, each: 3_000, pauseMs: 0 };
+    const orders = PAUSES.map((pauseMs) => {
+      return { connections: 1, each: streams, spreadMs: 0, pauseMs, events: 1, body };
+    });
+    const warmUp = { ...orders[0]!, each: 3_000 };
     if (rounds > 1) for (const target of targets) await send(stand, target, warmUp);
-    const cells = await measureInTurn([order], targets, rounds, (_, target) => send(stand, target, order));
+    const cells = await measureInTurn(orders, targets, rounds, (order, target) => send(stand, target, order));
     const rows = cells.map((cell) => {
       const more = added(cell, cells, p50);
       return [
-        cell.target.name,
+        ...[String(cell.load.pauseMs), cell.target.name],
         ...twoColumns(cell.samples.map(p50), 2),
         typical(cell, p99, 2),
         ...twoColumns(more, 2),

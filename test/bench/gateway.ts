@@ -8,7 +8,7 @@ import { Stand } from "./stand.js";
 /** How much is measured. */
 const FULL = {
   requests: { seconds: 1, rounds: 6 },
-  single: { streams: 150, rounds: 4 },
+  single: { streams: 150, rounds: 5 },
   streams: { concurrent: [200, 500], each: 3, events: 25, spreadMs: 1_000, rounds: 3 },
 };
 const QUICK: typeof FULL = {

@@ -5,7 +5,7 @@ import { afterEach, describe, expect, it, vi } from "vitest";
 import { type Clock, PROCESS_CLOCK } from "../../host/gateway/clock.js";
 import type { Retries as RetryOptions } from "../../host/gateway/options.js";
 import { Retries, retryAfterMs } from "../../host/gateway/retries.js";
-import { createRouter, loadPolicy } from "../../host/index.js";
+import { createRouter, loadPolicy, type Router } from "../../host/index.js";
 import type { Worker } from "../../host/routing/worker.js";
 import { open, post } from "./client.js";
 import { CHAT, type Crew, crew, type Deed, hold, inTurn, refuse, reset, serve } from "./crew.js";
@@ -688,10 +688,10 @@ describe("the workers that are held off", () => {
     ...{ attempts: 3, connect: true, reset: true, statuses: [429], budget: 0.5, stateful: false },
   };
 
-  function held(): { retries: Retries; clock: VirtualClock; workers: Worker[] } {
+  function held(): { retries: Retries; clock: VirtualClock; router: Router; workers: Worker[] } {
     const clock = new VirtualClock();
     const router = createRouter({ policy: loadPolicy("sticky"), workers: [{ id: "a" }, { id: "b" }] });
-    return { retries: new Retries(options, () => 0, clock), clock, workers: [...router.workers] };
+    return { retries: new Retries(options, () => 0, clock), clock, router, workers: [...router.workers] };
   }
 
   it("are so for an hour at most, and forgotten behind that", () => {
@@ -701,6 +701,13 @@ describe("the workers that are held off", () => {
     expect(retries.heldOff()).toEqual([workers[0]]);
     clock.advance(1);
     expect(retries.heldOff()).toEqual([]);
+  });
+
+  it("are forgotten when they are removed", () => {
+    const { retries, router, workers } = held();
+    for (const worker of workers) retries.holdOff(worker, "60");
+    router.removeWorker(workers[0]!);
+    expect(retries.heldOff()).toEqual([workers[1]]);
   });
 
   it("are each so for a time of its own", () => {
