@@ -55,7 +55,8 @@ export class Buffers {
   /** Counts all of them anew. */
   recount(): void {
     for (const one of this.#all) this.#count(one);
-    this.#mark = Math.max(this.#limit * LIVE, this.#bytes + this.#limit * STEP);
+    // Never beyond the limit, however often what grows little by little is counted.
+    this.#mark = Math.min(this.#limit, Math.max(this.#limit * LIVE, this.#bytes + this.#limit * STEP));
   }
 
   #count(one: Buffering): void {
