@@ -41,7 +41,7 @@ describe("a worker that is removed while a stream of its is open", () => {
     ["the old request ends first", true],
     ["the new request ends first", false],
   ])(
-    "and added again under the same id and address: each object counts its own (A9): %s",
+    "and added again under the same id and address counts on its own object, where %s (A9)",
     async (_name, isOldFirst) => {
       const self = await crew([hold]);
       const counts: number[] = [];

@@ -28,6 +28,8 @@ export interface Measure {
 
 const POLL_INTERVAL_MS = 500;
 
+const onParentGone = (): void => process.exit(1);
+process.on("disconnect", onParentGone);
 const failures: string[] = [];
 process.on("uncaughtException", (error) => failures.push(`uncaught: ${error.stack}`));
 process.on("unhandledRejection", (reason) =>
@@ -85,6 +87,8 @@ async function carryOut(order: Order): Promise<unknown> {
       gateway.removeWorker([...router.workers].find(({ id }) => id === order.worker)!);
       return;
     case "close":
+      // From here on nothing may hold the process.
+      process.off("disconnect", onParentGone);
       return gateway.close();
   }
 }

@@ -31,6 +31,7 @@ export class GatewayProcess {
   readonly #child: ChildProcess;
   readonly #pending = new Map<number, Pending>();
   #orders = 0;
+  #ended: Error | undefined;
 
   /** `config` is that of `hawser serve`. */
   constructor(config: object) {
@@ -44,8 +45,8 @@ export class GatewayProcess {
       else pending.reject(new Error(error));
     });
     this.#child.on("exit", (code, signal) => {
-      for (const { reject } of this.#pending.values())
-        reject(new Error(`the gateway ended: ${code ?? signal}`));
+      this.#ended = new Error(`the gateway ended: ${signal ?? `exit code ${code}`}`);
+      for (const { reject } of this.#pending.values()) reject(this.#ended);
     });
   }
 
@@ -86,10 +87,12 @@ export class GatewayProcess {
   }
 
   #ask(order: Order): Promise<unknown> {
+    if (this.#ended) return Promise.reject(this.#ended);
     const id = this.#orders++;
     return new Promise((resolve, reject) => {
       this.#pending.set(id, { resolve, reject });
-      this.#child.send({ id, order });
+      // Where it has just ended, `exit` says so.
+      this.#child.send({ id, order }, () => {});
     });
   }
 }

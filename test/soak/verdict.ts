@@ -8,7 +8,7 @@ import { type Asked, expectedText } from "./request.js";
 /** No answer is as long, save one that is to be too much for its reader. */
 const FLOOD_BYTES = 131_072;
 
-/** Comes with one event of a stream; `torn` stands for one that is no whole event. */
+/** An event of a stream; `torn` stands for one that is not whole. */
 type Event = Data | "torn";
 
 /**
