@@ -261,7 +261,7 @@ export class Exchange implements AttemptListener, UnderWay {
   }
 
   #progress(): number {
-    if (this.#over) return this.#reply.buffered;
+    if (this.#over) return this.#reply.waiting;
     return this.#patience.phase === "upload" ? this.#upload.size : this.#received;
   }
 
@@ -393,8 +393,8 @@ export class Exchange implements AttemptListener, UnderWay {
     reply.write(chunk);
     const { options, underWay } = this.#context;
     const { streamBufferBytes, answerBufferBytes } = options.limits;
+    underWay.buffers.note(this);
     if (reply.buffered > (reply.isEventStream ? streamBufferBytes : answerBufferBytes)) this.cutSlow();
-    else underWay.buffers.note(this);
   }
 
   #readId(chunk: Buffer): void {
@@ -427,7 +427,7 @@ export class Exchange implements AttemptListener, UnderWay {
     this.#trail.arrive();
     this.#upload.free();
     this.#body = null;
-    this.#patience.enter("drain", this.#reply.buffered);
+    this.#patience.enter("drain", this.#reply.waiting);
   }
 }
 

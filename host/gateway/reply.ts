@@ -1,10 +1,16 @@
 // The client's side of a request: one head, then bytes as they come; or an error, as honest as can still be told.
 
 import type { ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 import { type ErrorStyle, errorEvent, type GatewayError, sendError } from "./errors.js";
 
 /** Milliseconds that a client gets to read how its stream ended. */
 const LINGER_MS = 5_000;
+
+/** Of libuv's, which net.Socket itself reads to see whether a slow write gets on. */
+interface Handle {
+  readonly writeQueueSize: number;
+}
 
 /** The head of an answer, as it is sent. */
 export interface ReplyHead {
@@ -24,6 +30,7 @@ export class Reply {
   #head: ReplyHead | null = null;
   #isEventStream = false;
   #isOver = false;
+  #linger: NodeJS.Timeout | undefined;
   /** The id of a Responses API's answer, once it is known. */
   answerId: string | undefined;
 
@@ -50,6 +57,12 @@ export class Reply {
   /** Bytes that wait for the client. */
   get buffered(): number {
     return this.#response.destroyed ? 0 : this.#response.writableLength;
+  }
+
+  /** The same with what the kernel has not taken yet of a piece on its way: falls whenever the client takes anything. */
+  get waiting(): number {
+    const { socket } = this.#response as { socket: (Socket & { _handle?: Handle | null }) | null };
+    return this.buffered + (socket?._handle?.writeQueueSize ?? 0);
   }
 
   /** Takes the head. It goes out with the first bytes behind it, or in a moment. */
@@ -94,8 +107,8 @@ export class Reply {
     if (!response.headersSent) sendError(response, this.#style, error);
     else if (!this.#isEventStream) this.#breakOff();
     else {
-      const timer = setTimeout(() => response.destroy(), LINGER_MS).unref();
-      response.once("close", () => clearTimeout(timer));
+      this.#linger = setTimeout(() => this.destroy(), LINGER_MS).unref();
+      response.once("close", () => clearTimeout(this.#linger));
       // What came last may be half an event: the empty line ends it.
       response.write(`\n\n${errorEvent(this.#style, error, this.answerId)}`, () => response.destroy());
     }
@@ -103,14 +116,18 @@ export class Reply {
 
   /** Breaks the connection. */
   destroy(): void {
+    const response = this.#response;
+    clearTimeout(this.#linger);
     this.#isOver = true;
-    this.#response.destroy();
+    // One that waits behind another in a pipeline has no connection of its own: only the client's can be broken.
+    if (response.socket === null && !response.writableFinished) response.req.socket.destroy();
+    response.destroy();
   }
 
   #breakOff(): void {
     // To a client of HTTP/1.0 the end of the connection is that of the answer, unless it is a reset.
     if (this.#response.req.httpVersionMinor === 0) this.#response.socket?.resetAndDestroy();
-    this.#response.destroy();
+    this.destroy();
   }
 
   readonly #flushHead = (): void => {
