@@ -21,8 +21,8 @@ const BODY = JSON.stringify({
   messages: [{ role: "user", content: "The quick brown fox jumps over the lazy dog. ".repeat(40) }],
 });
 
-/** Runs requests through the policy and the settings of a config for a moment. */
-export async function warmUp({ policy, session, dataPlane }: Config): Promise<void> {
+/** Runs requests through the policy and the settings of a config for a moment; resolves to how many were served. */
+export async function warmUp({ policy, session, dataPlane }: Config): Promise<number> {
   const worker = await listening();
   const url = `http://127.0.0.1:${portOf(worker)}`;
   const router = new Router({
@@ -35,7 +35,8 @@ export async function warmUp({ policy, session, dataPlane }: Config): Promise<vo
   try {
     const target = `${await gateway.listen("127.0.0.1", 0)}/v1/chat/completions`;
     const end = performance.now() + DURATION_MS;
-    await Promise.all(Array.from({ length: PARALLEL }, (_, line) => askUntil(end, target, agent, line)));
+    const lines = Array.from({ length: PARALLEL }, (_, line) => askUntil(end, target, agent, line));
+    return (await Promise.all(lines)).reduce((sum, served) => sum + served, 0);
   } finally {
     agent.destroy();
     await gateway.close();
@@ -64,18 +65,21 @@ function portOf(server: Server): number {
   return (server.address() as AddressInfo).port;
 }
 
-async function askUntil(end: number, url: string, agent: Agent, line: number): Promise<void> {
-  for (let i = line; performance.now() < end; i += PARALLEL) await ask(url, agent, String(i % SESSIONS));
+async function askUntil(end: number, url: string, agent: Agent, line: number): Promise<number> {
+  let served = 0;
+  for (let i = line; performance.now() < end; i += PARALLEL)
+    if (await ask(url, agent, String(i % SESSIONS))) served++;
+  return served;
 }
 
-/** Resolves when the answer is over, however it went: to warm up is no test. */
-function ask(url: string, agent: Agent, session: string): Promise<void> {
+/** Resolves when the answer is over, to whether it was one: to warm up is no test. */
+function ask(url: string, agent: Agent, session: string): Promise<boolean> {
   return new Promise((resolve) => {
     const headers = { "content-type": "application/json", "x-session-id": session };
     const sent = request(url, { method: "POST", agent, headers }, (response) => {
-      response.resume().on("close", resolve);
+      response.resume().on("close", () => resolve(response.complete && response.statusCode === 200));
     });
-    sent.on("error", () => resolve());
+    sent.on("error", () => resolve(false));
     sent.end(BODY);
   });
 }

@@ -18,7 +18,7 @@ export const PROCESS_CLOCK: Clock = {
 
 const SHORTEST_BEAT_MS = 10;
 const LONGEST_BEAT_MS = 1_000;
-/** A deadline is kept to within this part of it. */
+/** Beats in the shortest of the durations, unless that takes shorter or longer ones; a deadline is kept at most two late. */
 const PARTS = 8;
 
 /**

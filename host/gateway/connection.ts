@@ -8,9 +8,11 @@ let isReset = false;
 
 /** Watches a connection to a worker; to be called before undici gets it. */
 export function watch(socket: Socket): void {
-  socket.on("readable", () => {
-    current = socket;
-  });
+  for (const event of ["readable", "end", "close"]) {
+    socket.on(event, () => {
+      current = socket;
+    });
+  }
   socket.on("error", () => {
     isReset = true;
     process.nextTick(() => {

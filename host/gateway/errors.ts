@@ -15,8 +15,11 @@ export interface GatewayError {
 
 const ANTHROPIC_TYPES: Readonly<Record<number, string>> = {
   400: "invalid_request_error",
+  401: "authentication_error",
+  403: "permission_error",
   404: "not_found_error",
   413: "request_too_large",
+  429: "rate_limit_error",
 };
 
 /** The JSON text of an error. */

@@ -11,7 +11,13 @@ import type { Clock } from "./clock.js";
 import type { ErrorStyle, GatewayError } from "./errors.js";
 import { HeldStream } from "./first-event.js";
 import type { Fleet } from "./fleet.js";
-import { requestHeaders, responseHeaders } from "./headers.js";
+import {
+  hasStrangeCoding,
+  isEventStream,
+  passablePhrase,
+  requestHeaders,
+  responseHeaders,
+} from "./headers.js";
 import type { InFlight, UnderWay } from "./in-flight.js";
 import { LateAnswer } from "./late-answer.js";
 import type { DataPlaneOptions } from "./options.js";
@@ -127,7 +133,7 @@ export class Exchange implements AttemptListener, UnderWay {
     if (this.#context.underWay.isClosing) {
       this.#reply.closeBehind();
       this.#refuseUpload(SHUTTING_DOWN);
-    } else if (hasStrangeCoding(this.#request)) {
+    } else if (hasStrangeCoding(this.#request.headers)) {
       const message = "a body may be sent in chunks or with its length, in no other transfer coding";
       this.#refuseUpload({ status: 501, code: "transfer_coding_unknown", message });
     } else {
@@ -181,7 +187,7 @@ export class Exchange implements AttemptListener, UnderWay {
     const { retries, options } = this.#context;
     if (BACKPRESSURE.has(status)) retries.holdOff(lease.worker, headers["retry-after"]);
     if (this.#next(status, `status ${status}`)) return;
-    const isStream = isEventStream(head);
+    const isStream = isEventStream(headers);
     if (this.#reply.isSent) this.#acceptLate(head, isStream);
     else if (options.streams.peek && status === 200 && isStream) this.#held = new HeldStream(head);
     else this.#accept(head, isStream);
@@ -364,9 +370,13 @@ export class Exchange implements AttemptListener, UnderWay {
 
   /** The client has got a head already: a stream of events can follow it, any other answer only as an error. */
   #acceptLate(head: Head, isStream: boolean): void {
-    this.#settle(head, head.status >= 400, refusalBy(head.status));
-    if (head.status >= 400 || !isStream)
-      this.#late = new LateAnswer(this.#attempt!.lease.worker.id, head.status);
+    const isError = head.status >= 400 || !isStream;
+    this.#settle(
+      head,
+      isError,
+      head.status < 400 && isError ? "no stream of events" : refusalBy(head.status),
+    );
+    if (isError) this.#late = new LateAnswer(this.#attempt!.lease.worker.id, head.status);
   }
 
   #settle({ headers }: Head, isError: boolean, refusal: string | undefined): void {
@@ -454,20 +464,4 @@ function noRoom({ options }: ExchangeContext): GatewayError {
 /** How a worker fails a request by the status of its answer; undefined where it does not, and the client may have. */
 function refusalBy(status: number): string | undefined {
   return status >= 500 || status === 429 ? `status ${status}` : undefined;
-}
-
-/** Whether more events may be added to an answer. */
-function isEventStream({ headers }: Head): boolean {
-  return String(headers["content-type"]).startsWith("text/event-stream") && !headers["content-encoding"];
-}
-
-/** Whether a body comes in a transfer coding that Node takes off only in part: the rest would be passed on as the body. */
-function hasStrangeCoding({ headers }: IncomingMessage): boolean {
-  const coding = headers["transfer-encoding"];
-  return coding !== undefined && coding.trim().toLowerCase() !== "chunked";
-}
-
-/** A worker's reason phrase, unless Node would refuse to send it. */
-function passablePhrase(phrase: string | undefined): string | undefined {
-  return phrase && /^[\t\x20-\x7e\x80-\xff]+$/.test(phrase) ? phrase : undefined;
 }

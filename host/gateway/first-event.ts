@@ -28,7 +28,8 @@ export class FirstEventReader {
       const lines = this.#text.slice(0, end.index).split(/\r\n|\n|\r/);
       this.#text = this.#text.slice(end.index + end[0].length);
       const data = field(lines, "data");
-      if (data !== undefined) return statusOf(field(lines, "event"), data) ?? "good";
+      const event = field(lines, "event");
+      if (data !== undefined && event !== "ping") return statusOf(event, data) ?? "good";
     }
   }
 }

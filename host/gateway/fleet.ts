@@ -70,7 +70,10 @@ export class Fleet {
       this.#enlist(worker, this.#reach(worker, options.apiKeys.get(worker.id)));
   }
 
-  /** Adds a worker to the router, and asks it for its models where none are named. Throws what `Router.addWorker` throws, and a TypeError for one without a url that can be read. */
+  /**
+   * Adds a worker to the router, and asks it for its models where none are named. Throws what `Router.addWorker` throws, and a
+   * TypeError for one without a url that can be read.
+   */
   add(options: WorkerOptions, apiKey?: string): Worker {
     const upstream = this.#reach(options, apiKey);
     const worker = this.#router.addWorker({ models: [], ...options, eligible: false });

@@ -1,5 +1,7 @@
-// Which headers pass the gateway, in either direction. Case, order and duplicates are kept.
+// Which headers pass the gateway, in either direction, and what it reads of them. Case, order and duplicates are kept.
 
+import type { IncomingHttpHeaders } from "node:http";
+import type { Head } from "./attempt.js";
 import { CREDENTIALS, type Credential } from "./options.js";
 
 /** Meant for one connection only (RFC 9110, 7.6.1). */
@@ -63,4 +65,20 @@ function nominatedByConnection(raw: readonly string[]): Set<string> | null {
     for (const name of raw[i + 1]!.toLowerCase().split(",")) names.add(name.trim());
   }
   return names;
+}
+
+/** Whether more events may be added to an answer. */
+export function isEventStream(headers: Head["headers"]): boolean {
+  return String(headers["content-type"]).startsWith("text/event-stream") && !headers["content-encoding"];
+}
+
+/** Whether a body comes in a transfer coding that Node takes off only in part: the rest would be passed on as the body. */
+export function hasStrangeCoding(headers: IncomingHttpHeaders): boolean {
+  const coding = headers["transfer-encoding"];
+  return coding !== undefined && coding.trim().toLowerCase() !== "chunked";
+}
+
+/** A worker's reason phrase, unless Node would refuse to send it. */
+export function passablePhrase(phrase: string | undefined): string | undefined {
+  return phrase && /^[\t\x20-\x7e\x80-\xff]+$/.test(phrase) ? phrase : undefined;
 }

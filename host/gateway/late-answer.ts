@@ -6,6 +6,11 @@ import type { GatewayError } from "./errors.js";
 const MAX_BYTES = 65_536;
 const MAX_MESSAGE = 1_000;
 
+interface LateError {
+  readonly error?: { readonly message?: unknown };
+  readonly message?: unknown;
+}
+
 /** The error that a worker answered with, to be told as an event. */
 export class LateAnswer {
   readonly #worker: string;
@@ -27,16 +32,15 @@ export class LateAnswer {
   error(): GatewayError {
     const what = this.#status < 400 ? "with no stream of events" : `with status ${this.#status}`;
     const message = this.#message() ?? `worker "${this.#worker}" answered ${what}`;
-    return { status: Math.max(400, this.#status), code: "worker_error", message };
+    return { status: this.#status < 400 ? 502 : this.#status, code: "worker_error", message };
   }
 
   #message(): string | undefined {
     if (this.#status < 400 || this.#size > MAX_BYTES) return undefined;
     try {
-      const answer = JSON.parse(Buffer.concat(this.#chunks).toString()) as {
-        error?: { message?: unknown };
-      } | null;
-      const message = answer?.error?.message;
+      const answer = JSON.parse(Buffer.concat(this.#chunks).toString()) as LateError | null;
+      // Some engines leave out the level of `error`.
+      const message = answer?.error?.message ?? answer?.message;
       return typeof message === "string" ? message.slice(0, MAX_MESSAGE) : undefined;
     } catch {
       return undefined;

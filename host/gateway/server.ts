@@ -86,9 +86,8 @@ export function createGateway(options: GatewayOptions): Gateway {
   const { router, log, dataPlane, clock = PROCESS_CLOCK, apiKeys = new Map() } = options;
   const { allowPin = false, allowAffinityHeader = false, adminToken: token } = options;
   const { limits, timeouts, retries: retryOptions, streams } = dataPlane;
-  const fleetOptions = {
-    ...{ pollIntervalMs: options.pollIntervalMs ?? POLL_INTERVAL_MS, connectMs: timeouts.connectMs, apiKeys },
-  };
+  const { pollIntervalMs = POLL_INTERVAL_MS } = options;
+  const fleetOptions = { pollIntervalMs, connectMs: timeouts.connectMs, apiKeys };
   const fleet = new Fleet(router, fleetOptions, (worker, eligible, reason) => {
     log[eligible ? "info" : "warn"](
       { worker: worker.id, reason },

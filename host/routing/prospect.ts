@@ -122,7 +122,8 @@ export class Prospect {
     this.bound = bound;
     this.boundRow = row;
     this.boundEligible = row >= 0 && isEligible(pool, row);
-    this.shownRow = row;
+    // A session that no worker has accepted has not lost the one that was tried first: it is new still.
+    this.shownRow = this.boundEligible || (row >= 0 && this.#bindings.isBound(binding)) ? row : -1;
   }
 
   /** An explicit target: the policy is not asked, and a session that lives elsewhere is not moved by it. */

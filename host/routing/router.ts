@@ -255,8 +255,23 @@ export class Router {
     const isCurrent = lease.version === bindings.version(binding);
     // A tentative choice lives as long as some request of it is with the worker, and the worker fails none.
     const isTentative = !bindings.isBound(binding) && bindings.workerOf(binding) === worker;
-    if (isTentative && (isFailed || !bindings.hasOther(binding, lease))) bindings.vacate(binding);
+    if (isTentative && (isFailed || !bindings.hasOther(binding, lease))) this.#passOn(lease);
     bindings.drop(binding, lease, this.#now(), isCurrent);
+  }
+
+  /**
+   * Takes a session that nobody has accepted off the worker of a lease that ends. It goes to where another request of it is on
+   * its way, such as one that was tried again elsewhere: later ones join that.
+   */
+  #passOn({ binding, worker }: Lease): void {
+    const bindings = this.#bindings;
+    bindings.vacate(binding);
+    for (let heir = bindings.leasesOf(binding); heir; heir = heir.next) {
+      if (heir.worker === worker || heir.worker.removed) continue;
+      bindings.propose(binding, heir.worker, heir.reason);
+      heir.version = bindings.version(binding);
+      return;
+    }
   }
 
   #poolFor(request: AcquireRequest): Pool {

@@ -2,7 +2,8 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { BindingView } from "../../host/routing/bindings.js";
 import type { Worker } from "../../host/routing/worker.js";
-import { get, post } from "./client.js";
+import { post } from "./client.js";
+import { type DataPlaneView, dataPlaneOf } from "./data-plane.js";
 import {
   type GatewayFixture,
   gateway,
@@ -53,14 +54,6 @@ export function refuse(status: number, headers: Record<string, string> = {}): De
 /** Does one deed after the other, the last of them from then on. */
 export function inTurn(...deeds: Deed[]): Deed {
   return (asked) => (deeds.length > 1 ? deeds.shift()! : deeds[0]!)(asked);
-}
-
-/** What `GET /health` tells of the data plane. */
-export interface DataPlaneView {
-  readonly requests_in_flight: number;
-  readonly retries: number;
-  readonly retries_refused: number;
-  readonly outcomes: Readonly<Record<string, number>>;
 }
 
 /** A gateway over workers w0, w1 ... and those workers. Idle ones of the same load are chosen in that order. */
@@ -121,9 +114,8 @@ export class Crew {
     await stop(this.upstreams[Number(id.slice(1))]!.server);
   }
 
-  async dataPlane(): Promise<DataPlaneView> {
-    const { body } = await get(`${this.running.url}/health`);
-    return (body as { data_plane: DataPlaneView }).data_plane;
+  dataPlane(): Promise<DataPlaneView> {
+    return dataPlaneOf(this.running.url);
   }
 }
 

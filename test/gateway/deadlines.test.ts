@@ -4,7 +4,8 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { connect, type Socket } from "node:net";
 import { Worker } from "node:worker_threads";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
-import { get, open, post, text } from "./client.js";
+import { open, post, text } from "./client.js";
+import { dataPlaneOf } from "./data-plane.js";
 import { type GatewayFixture, gateway, inFlight, until, upstream } from "./fixture.js";
 import { VirtualClock } from "./virtual-clock.js";
 
@@ -17,17 +18,6 @@ const DAY = 24 * HOUR;
 const BEAT = 1_000;
 /** How much later than its time a deadline may be kept. */
 const GRACE = 2 * BEAT;
-
-interface DataPlane {
-  readonly requests_in_flight: number;
-  readonly body_bytes: number;
-  readonly buffered_bytes: number;
-  readonly outcomes: Readonly<Record<string, number>>;
-}
-
-async function dataPlane(url: string): Promise<DataPlane> {
-  return ((await get(`${url}/health`)).body as { data_plane: DataPlane }).data_plane;
-}
 
 /** A gateway whose time the test moves, over workers that answer when they are told to. */
 async function withWorkers(count: number, options: Partial<GatewayFixture> = {}) {
@@ -167,7 +157,7 @@ describe("the first byte of an answer", () => {
     expect([answer.status, answer.headers["content-type"]]).toEqual([504, "application/json"]);
     expect(answer.body).toMatch(withCode(body, "worker_timeout"));
     expect(answer.body).toContain(SILENT);
-    expect((await dataPlane(url)).outcomes).toEqual({ worker_timeout: 1 });
+    expect((await dataPlaneOf(url)).outcomes).toEqual({ worker_timeout: 1 });
   });
 
   it("is that of the body: a head alone does not count", async () => {
@@ -259,7 +249,7 @@ describe("between two bytes of an answer", () => {
       expect(end.slice(2)).toMatch(withCode(event, "worker_timeout"));
       expect(end).toContain(SILENT);
       await until(() => aborted.length === 1);
-      expect((await dataPlane(url)).outcomes).toEqual({ worker_timeout: 1 });
+      expect((await dataPlaneOf(url)).outcomes).toEqual({ worker_timeout: 1 });
     },
   );
 
@@ -321,7 +311,7 @@ describe("the deadline for all of a request", () => {
     expect(inFlight(router)).toBe(0);
     expect(await broken(live.message)).toMatch(/^\n\ndata: \{"error":.*"code":"request_timeout"\}\}\n\n$/);
     await until(() => aborted.length === 1);
-    expect((await dataPlane(url)).outcomes).toEqual({ request_timeout: 1 });
+    expect((await dataPlaneOf(url)).outcomes).toEqual({ request_timeout: 1 });
   });
 
   it("ends it in mid-upload, however lively: 504, and a connection that is closed", async () => {
@@ -334,7 +324,7 @@ describe("the deadline for all of a request", () => {
     }
     await upload(url, socket, "x");
     await upload(url, socket, "x");
-    expect((await dataPlane(url)).requests_in_flight).toBe(1);
+    expect((await dataPlaneOf(url)).requests_in_flight).toBe(1);
     let seen = "";
     socket.on("data", (bytes: Buffer) => {
       seen += bytes;
@@ -343,7 +333,7 @@ describe("the deadline for all of a request", () => {
     // A client that does not stop sending is not to keep its connection.
     await once(socket, "end");
     expect(seen).toMatch(/^HTTP\/1\.1 504 [\s\S]*"code":"request_timeout"/);
-    expect(await dataPlane(url)).toMatchObject({ requests_in_flight: 0, body_bytes: 0 });
+    expect(await dataPlaneOf(url)).toMatchObject({ requests_in_flight: 0, body_bytes: 0 });
     expect(waiting).toEqual([]);
   });
 });
@@ -397,12 +387,12 @@ describe("an answer whose worker is done", () => {
       waiting[0]!.writeHead(200, { "content-type": type }).end(Buffer.alloc(24 * 2 ** 20, "x"));
       const message = await opened;
       await until(() => inFlight(router) === 0);
-      expect(await dataPlane(url)).toMatchObject({ requests_in_flight: 1, outcomes: { complete: 1 } });
+      expect(await dataPlaneOf(url)).toMatchObject({ requests_in_flight: 1, outcomes: { complete: 1 } });
       clock.advance(10 * MINUTE);
-      expect((await dataPlane(url)).buffered_bytes).toBeGreaterThan(0);
+      expect((await dataPlaneOf(url)).buffered_bytes).toBeGreaterThan(0);
       clock.advance(GRACE);
       await expect(text(message)).rejects.toThrow("aborted");
-      expect(await dataPlane(url)).toMatchObject({
+      expect(await dataPlaneOf(url)).toMatchObject({
         ...{ requests_in_flight: 0, buffered_bytes: 0 },
         outcomes: { complete: 1, client_too_slow: 1 },
       });
@@ -506,7 +496,7 @@ describe("others", () => {
     await until(() => waiting.length === 20 * 15 + 1);
     waiting.at(-1)!.end("{}");
     expect((await reply).status).toBe(200);
-    expect(await dataPlane(url)).toMatchObject({ requests_in_flight: 0, body_bytes: 0, buffered_bytes: 0 });
+    expect(await dataPlaneOf(url)).toMatchObject({ requests_in_flight: 0, body_bytes: 0, buffered_bytes: 0 });
   });
 });
 
@@ -525,9 +515,9 @@ function head(length: number): string {
 
 /** Sends a part of a body, and waits until the gateway has it. */
 async function upload(url: string, socket: Socket, part: string): Promise<void> {
-  const { body_bytes: before } = await dataPlane(url);
+  const { body_bytes: before } = await dataPlaneOf(url);
   socket.write(part);
-  while ((await dataPlane(url)).body_bytes < before + part.length);
+  while ((await dataPlaneOf(url)).body_bytes < before + part.length);
 }
 
 /** A worker in a thread of its own, which lists its models until it falls deaf: then it accepts nothing any more. */

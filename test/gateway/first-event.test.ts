@@ -99,6 +99,7 @@ describe("what comes before it", () => {
     ["a comment with a colon in it", ":data: {}\n\n"],
     ["pings as comments", ": ping - 2026-01-01\r\n\r\n: ping - 2026-01-02\r\n\r\n"],
     ["an event without data", "event: ping\n\n"],
+    ["a ping with data", 'event: ping\ndata: {"type":"ping"}\n\n'],
     ["an id and a time", "id: 1\nretry: 3000\n\n"],
     ["fields of other names", "database: {}\ndat: {}\n\n"],
     ["empty lines", "\n\n\n\n"],

@@ -6,7 +6,8 @@ import { setImmediate as turn } from "node:timers/promises";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
-import { get, open, post, text } from "./client.js";
+import { open, post, text } from "./client.js";
+import { type DataPlaneView, dataPlaneOf, untilDataPlane } from "./data-plane.js";
 import { type GatewayFixture, gateway, inFlight, until, upstream } from "./fixture.js";
 import { VirtualClock } from "./virtual-clock.js";
 
@@ -18,24 +19,6 @@ const HOUR = 3_600_000;
 const MUCH = 24 * MIB;
 /** The user whose answer never comes. */
 const DAM = "dam";
-
-interface DataPlane {
-  readonly requests_in_flight: number;
-  readonly body_bytes: number;
-  readonly buffered_bytes: number;
-  readonly outcomes: Readonly<Record<string, number>>;
-}
-
-async function dataPlane(url: string): Promise<DataPlane> {
-  return ((await get(`${url}/health`)).body as { data_plane: DataPlane }).data_plane;
-}
-
-async function untilDataPlane(url: string, holds: (seen: DataPlane) => boolean): Promise<DataPlane> {
-  for (;;) {
-    const seen = await dataPlane(url);
-    if (holds(seen)) return seen;
-  }
-}
 
 /** A gateway over one worker, whose answers are found by the `user` of their requests. */
 async function withWorker(options: Partial<GatewayFixture> = {}) {
@@ -141,8 +124,8 @@ function rawRequest(user: string): string {
 }
 
 /** Has an answer behind a dam grow, and resolves when the gateway has what was sent, or has made room for it. */
-async function grow({ url, answers, aborted }: Running, user: string, size: number): Promise<DataPlane> {
-  const before = await dataPlane(url);
+async function grow({ url, answers, aborted }: Running, user: string, size: number): Promise<DataPlaneView> {
+  const before = await dataPlaneOf(url);
   const gone = aborted.length;
   answers.get(user)!.write(Buffer.alloc(size, "x"));
   return untilDataPlane(
@@ -187,7 +170,7 @@ describe("a stream whose client stalls", () => {
       await fed;
       expect(aborted).toEqual(["stalled"]);
       expect(inFlight(router)).toBe(0);
-      expect(await dataPlane(url)).toMatchObject({
+      expect(await dataPlaneOf(url)).toMatchObject({
         ...{ requests_in_flight: 0, buffered_bytes: 0 },
         outcomes: { client_too_slow: 1, complete: 1 },
       });
@@ -205,7 +188,7 @@ describe("a stream whose client stalls", () => {
     expect(inFlight(router)).toBe(0);
     vi.advanceTimersByTime(4_999);
     await turn();
-    const waiting = await dataPlane(url);
+    const waiting = await dataPlaneOf(url);
     expect(waiting.requests_in_flight).toBe(1);
     expect(waiting.buffered_bytes).toBeGreaterThan(256 * KIB);
     vi.advanceTimersByTime(1);
@@ -224,7 +207,7 @@ describe("a stream whose client stalls", () => {
       read += chunk.length;
     };
     for (let round = 0; round < 5; round++) {
-      for (let waiting = 0; waiting < MIB; waiting = (await dataPlane(url)).buffered_bytes) {
+      for (let waiting = 0; waiting < MIB; waiting = (await dataPlaneOf(url)).buffered_bytes) {
         source.write(Buffer.alloc(64 * KIB, "x"));
         sent += 64 * KIB;
       }
@@ -237,7 +220,7 @@ describe("a stream whose client stalls", () => {
     await once(message, "end");
     expect(read).toBe(sent);
     expect(aborted).toEqual([]);
-    expect((await dataPlane(url)).outcomes).toEqual({ complete: 1 });
+    expect((await dataPlaneOf(url)).outcomes).toEqual({ complete: 1 });
   });
 });
 
@@ -250,7 +233,7 @@ describe("an answer that is no stream of events", () => {
     const sent = await flood(source, MUCH);
     source.end();
     await until(() => inFlight(running.router) === 0);
-    expect((await dataPlane(running.url)).buffered_bytes).toBeGreaterThan(MIB);
+    expect((await dataPlaneOf(running.url)).buffered_bytes).toBeGreaterThan(MIB);
     expect(await text(message)).toBe(sent);
   });
 
@@ -266,7 +249,7 @@ describe("an answer that is no stream of events", () => {
     const seen = await broken(message);
     expect(sent.startsWith(seen)).toBe(true);
     expect(inFlight(router)).toBe(0);
-    expect(await dataPlane(url)).toMatchObject({
+    expect(await dataPlaneOf(url)).toMatchObject({
       ...{ requests_in_flight: 0, buffered_bytes: 0 },
       outcomes: { client_too_slow: 1 },
     });
@@ -279,7 +262,7 @@ describe("an answer that is no stream of events", () => {
     const body = JSON.stringify({ id: "resp_1", text: "x".repeat(20_000_000) });
     running.answers.get("large")!.writeHead(200, JSON_HEADERS).end(body);
     expect((await reply).body).toBe(body);
-    expect(await dataPlane(running.url)).toMatchObject({ buffered_bytes: 0, outcomes: { complete: 1 } });
+    expect(await dataPlaneOf(running.url)).toMatchObject({ buffered_bytes: 0, outcomes: { complete: 1 } });
   });
 });
 
@@ -307,7 +290,7 @@ describe("all that waits", () => {
     await feed(await begin(running, "reading again"));
     // Those that hold less go on.
     expect(aborted).toEqual(["b", "a"]);
-    expect((await dataPlane(url)).outcomes).toMatchObject({ client_too_slow: 2, complete: 2 });
+    expect((await dataPlaneOf(url)).outcomes).toMatchObject({ client_too_slow: 2, complete: 2 });
   });
 
   it("is kept within the limit where it grows little by little and is counted in between", async () => {
@@ -330,7 +313,7 @@ describe("all that waits", () => {
     await dammed(running, users);
     for (const user of users) answers.get(user)!.write(Buffer.alloc(60 * KIB));
     await until(() => aborted.length === users.length);
-    expect((await dataPlane(url)).buffered_bytes).toBeLessThanOrEqual(MIB + 64 * KIB);
+    expect((await dataPlaneOf(url)).buffered_bytes).toBeLessThanOrEqual(MIB + 64 * KIB);
   });
 
   it("is let go of when it is cut, also behind an answer that goes on", async () => {
@@ -347,7 +330,7 @@ describe("all that waits", () => {
       await untilDataPlane(url, ({ buffered_bytes }) => buffered_bytes >= MIB || aborted.length > i - 4);
     }
     await until(() => aborted.length >= 44);
-    expect((await dataPlane(url)).buffered_bytes).toBeLessThanOrEqual(4 * MIB + 64 * KIB);
+    expect((await dataPlaneOf(url)).buffered_bytes).toBeLessThanOrEqual(4 * MIB + 64 * KIB);
     // What was sent is 48 MiB; what is held is some more than the limit, for the sockets have buffers of their own.
     expect(heldByBuffers() - before).toBeLessThan(16 * MIB);
   });
@@ -366,7 +349,7 @@ describe("all that waits", () => {
     await until(() => inFlight(router) === 0);
     expect([...aborted].sort()).toEqual(stalled);
     for (const { message } of streams) await broken(message);
-    expect(await dataPlane(url)).toMatchObject({
+    expect(await dataPlaneOf(url)).toMatchObject({
       ...{ requests_in_flight: 0, buffered_bytes: 0 },
       outcomes: { client_too_slow: 4, complete: 1 },
     });
@@ -381,7 +364,7 @@ describe("all that waits", () => {
     expect(buffered_bytes).toBeGreaterThanOrEqual(300 * KIB);
     for (const socket of sockets) socket.destroy();
     await until(() => inFlight(router) === 0);
-    expect(await dataPlane(url)).toMatchObject({
+    expect(await dataPlaneOf(url)).toMatchObject({
       ...{ requests_in_flight: 0, buffered_bytes: 0 },
       outcomes: { client_gone: 4 },
     });
@@ -400,9 +383,9 @@ describe("an answer whose worker is done", () => {
       clock.advance(9 * 60_000);
       taken += await take(message, Math.min(size - taken, 4 * MIB));
       // The gateway has the time to fill the kernel's buffers again.
-      await dataPlane(url);
+      await dataPlaneOf(url);
     }
-    expect((await dataPlane(url)).outcomes).toEqual({ complete: 1 });
+    expect((await dataPlaneOf(url)).outcomes).toEqual({ complete: 1 });
   });
 });
 

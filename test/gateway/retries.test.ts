@@ -330,6 +330,31 @@ describe("the session", () => {
     expect(await self.say("s")).toBe("200 w0 keep");
   });
 
+  it("that is new stays together where its worker turns all of its first requests away at once (B18, B19)", async () => {
+    const self = await crew([hold, hold, hold]);
+    const said = Array.from({ length: 8 }, () => self.say("s"));
+    await until(() => self.order === Array(8).fill("w0").join(" "));
+    for (let i = 0; i < 8; i++) answer(self, i, refuse(503));
+    await until(() => self.asked.length === 16);
+    expect(self.loads).toBe("0 8 0");
+    for (let i = 8; i < 16; i++) answer(self, i, serve);
+    const replies = (await Promise.all(said)).sort();
+    expect(replies).toEqual([...Array(7).fill("200 w1 keep"), "200 w1 place"]);
+    expect(self.binding("s")).toMatchObject({ worker: "w1", turns: 8, moves: 0 });
+  });
+
+  it("that is new is joined where it is tried again", async () => {
+    const self = await crew([hold, hold]);
+    const first = self.say("s");
+    await until(() => self.asked.length === 1);
+    answer(self, 0, refuse(503));
+    await until(() => self.asked.length === 2);
+    const second = self.say("s");
+    await until(() => self.asked.length === 3);
+    for (const at of [1, 2]) answer(self, at, serve);
+    expect([await first, await second]).toEqual(["200 w1 place", "200 w1 keep"]);
+  });
+
   it("that is new is bound where it was taken, and nowhere where it was not", async () => {
     const self = await crew([refuse(503), refuse(503), serve]);
     expect(await self.say("s")).toBe("200 w2 place");

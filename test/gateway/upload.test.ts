@@ -5,7 +5,8 @@ import { connect, type Socket } from "node:net";
 import { setImmediate as turn } from "node:timers/promises";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { RequestReader } from "../../host/session/request-reader.js";
-import { get, post } from "./client.js";
+import { post } from "./client.js";
+import { dataPlaneOf, untilDataPlane } from "./data-plane.js";
 import { type GatewayFixture, gateway, inFlight, until, upstream } from "./fixture.js";
 import { VirtualClock } from "./virtual-clock.js";
 
@@ -15,23 +16,6 @@ const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 /** Between two beats where the deadlines are those of the defaults; one may be kept two of them late. */
 const BEAT = SECOND;
-
-interface DataPlane {
-  readonly requests_in_flight: number;
-  readonly body_bytes: number;
-  readonly outcomes: Readonly<Record<string, number>>;
-}
-
-async function dataPlane(url: string): Promise<DataPlane> {
-  return ((await get(`${url}/health`)).body as { data_plane: DataPlane }).data_plane;
-}
-
-async function untilDataPlane(url: string, holds: (seen: DataPlane) => boolean): Promise<DataPlane> {
-  for (;;) {
-    const seen = await dataPlane(url);
-    if (holds(seen)) return seen;
-  }
-}
 
 /** A gateway whose time the test moves, over a worker that answers when it is told to. */
 async function withWorker(options: Partial<GatewayFixture> = {}) {
@@ -77,7 +61,7 @@ class Client {
 
   /** Sends a part of a body, and waits until the gateway holds it. */
   async upload(part: string): Promise<void> {
-    const { body_bytes: before } = await dataPlane(this.#url);
+    const { body_bytes: before } = await dataPlaneOf(this.#url);
     this.send(part);
     await untilDataPlane(this.#url, ({ body_bytes }) => body_bytes >= before + part.length);
   }
@@ -125,13 +109,13 @@ describe("the next byte of a body", () => {
     client.head(100, path);
     await client.upload('{"model"');
     clock.advance(MINUTE);
-    expect(await dataPlane(url)).toMatchObject({ requests_in_flight: 1, body_bytes: 8 });
+    expect(await dataPlaneOf(url)).toMatchObject({ requests_in_flight: 1, body_bytes: 8 });
     clock.advance(2 * BEAT);
     const answer = await client.answer();
     expect([answer.status, answer.head]).toEqual([408, expect.stringMatching(/connection: close/i)]);
     expect(answer.body).toMatch(body);
     await client.closed;
-    expect(await dataPlane(url)).toEqual(
+    expect(await dataPlaneOf(url)).toEqual(
       expect.objectContaining({ requests_in_flight: 0, body_bytes: 0, outcomes: { upload_timeout: 1 } }),
     );
     expect(waiting).toEqual([]);
@@ -206,13 +190,13 @@ describe("a body over the limit", () => {
     // What comes all the same is read, and not held.
     for (let i = 0; i < 10; i++) {
       client.send(" ".repeat(100));
-      expect((await dataPlane(url)).body_bytes).toBe(0);
+      expect((await dataPlaneOf(url)).body_bytes).toBe(0);
     }
     client.send(" ");
     client.head(bodyOf(1_000).length);
     client.send(bodyOf(1_000));
     await until(() => waiting.length === 1);
-    expect((await dataPlane(url)).outcomes).toEqual({ body_too_large: 1 });
+    expect((await dataPlaneOf(url)).outcomes).toEqual({ body_too_large: 1 });
   });
 
   it("is refused in chunks as soon as it is over, and held no longer", async () => {
@@ -223,7 +207,7 @@ describe("a body over the limit", () => {
     await untilDataPlane(url, ({ body_bytes }) => body_bytes === 1_000);
     client.send(chunk(1));
     expect((await client.answer()).status).toBe(413);
-    expect(await dataPlane(url)).toMatchObject({ requests_in_flight: 0, body_bytes: 0 });
+    expect(await dataPlaneOf(url)).toMatchObject({ requests_in_flight: 0, body_bytes: 0 });
     expect(waiting).toEqual([]);
   });
 
@@ -240,7 +224,7 @@ describe("a body over the limit", () => {
     while (!client.seen.includes("body_too_large")) await turn();
     client.send(" ");
     vi.advanceTimersByTime(4_999);
-    await dataPlane(url);
+    await dataPlaneOf(url);
     expect(isClosed).toBe(false);
     vi.advanceTimersByTime(1);
     await client.closed;
@@ -264,12 +248,12 @@ describe("the bodies of all requests", () => {
     const answer = await client.answer();
     expect([answer.status, answer.head]).toEqual([503, expect.stringMatching(/retry-after: 1\r\n/i)]);
     expect(answer.body).toMatch(body);
-    expect(await dataPlane(url)).toMatchObject({ body_bytes: 700, outcomes: { too_many_bytes: 1 } });
+    expect(await dataPlaneOf(url)).toMatchObject({ body_bytes: 700, outcomes: { too_many_bytes: 1 } });
     // What fits is taken.
     const other = new Client(url);
     other.head(300);
     await other.upload(" ".repeat(299));
-    expect((await dataPlane(url)).body_bytes).toBe(999);
+    expect((await dataPlaneOf(url)).body_bytes).toBe(999);
   });
 
   it.each([
@@ -290,7 +274,7 @@ describe("the bodies of all requests", () => {
     const answer = await client.answer();
     expect([answer.status, answer.head]).toEqual([503, expect.stringMatching(/retry-after: 1\r\n/i)]);
     expect(answer.body).toContain("too_many_bytes");
-    expect((await dataPlane(url)).body_bytes).toBe(699);
+    expect((await dataPlaneOf(url)).body_bytes).toBe(699);
     expect(inFlight(router)).toBe(0);
   });
 
@@ -306,12 +290,12 @@ describe("the bodies of all requests", () => {
       client.head(900, path);
       client.send(body);
       await until(() => waiting.length > before);
-      expect((await dataPlane(url)).body_bytes).toBe(900);
+      expect((await dataPlaneOf(url)).body_bytes).toBe(900);
       return client;
     };
     const complete = await start();
     waiting.at(-1)!.setHeader("content-length", 4).write("{");
-    expect((await dataPlane(url)).body_bytes).toBe(900);
+    expect((await dataPlaneOf(url)).body_bytes).toBe(900);
     waiting.at(-1)!.end("   ");
     expect((await complete.answer()).status).toBe(200);
     await isFree();

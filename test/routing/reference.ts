@@ -221,7 +221,7 @@ export class Reference {
     if (session.view === hold.view) session.usedAt = this.now;
     // A choice that nobody has confirmed stands while a request of it is there, and none was failed.
     const isAlone = [...session.leases].every((other) => other.worker !== worker);
-    if (session.worker === worker && !session.isBound && (isFailed || isAlone)) this.#takeOff(session);
+    if (session.worker === worker && !session.isBound && (isFailed || isAlone)) this.#passOn(session);
     if (session.leases.size > 0) return;
     if (session.isBound && !session.isEnding) {
       this.sessions = [...this.sessions.filter((other) => other !== session), session];
@@ -276,6 +276,17 @@ export class Reference {
   #putOn(session: Session, worker: Worker): void {
     this.#takeOff(session);
     session.worker = worker;
+  }
+
+  /** A session that nobody has accepted goes to where the newest other request of it is on its way. */
+  #passOn(session: Session): void {
+    const left = session.worker;
+    this.#takeOff(session);
+    const others = [...session.leases].reverse();
+    const heir = others.find(({ worker }) => worker !== left && this.workers.includes(worker));
+    if (!heir) return;
+    this.#putOn(session, heir.worker);
+    heir.view = session.view;
   }
 
   #takeOff(session: Session): void {
