@@ -1,4 +1,5 @@
-// Compiles every policy in this folder to build/<type>.wasm, with the options of asconfig.json.
+// Compiles every policy in this folder to build/<type>.wasm, and what the host itself runs to build/json/, with the options of
+// asconfig.json.
 import { readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -10,7 +11,11 @@ const root = dirname(folder);
 /** Not a policy but the SDK's way out of the package. */
 const INDEX = "index.ts";
 
-for (const file of readdirSync(folder).filter((name) => name.endsWith(".ts") && name !== INDEX)) {
+for (const file of readdirSync(folder).filter((name) => name.endsWith(".ts") && name !== INDEX))
+  await compile(file);
+await compile("json/strings.ts");
+
+async function compile(file) {
   const module = `build/${file.replace(/\.ts$/, ".wasm")}`;
   const { error, stderr } = await asc.main([
     join("assembly", file),

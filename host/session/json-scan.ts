@@ -1,5 +1,6 @@
 // Reads a few members of a JSON text without building the tree: a hostile body must not block the thread.
 
+import { JsonStrings } from "./json-strings.js";
 import {
   byteAt,
   CLOSE_BRACE,
@@ -15,7 +16,6 @@ import {
   spaceEnd,
   spells,
   spellsAny,
-  stringEnd,
 } from "./json-text.js";
 
 /** What `true` and `null`, of all values, begin with. */
@@ -63,9 +63,9 @@ export class JsonPaths {
    */
   scan(body: Buffer): JsonScan | "invalid" | "not_object" {
     const starts = new Int32Array(this.#count).fill(NONE);
-    const view = new DataView(body.buffer, body.byteOffset, body.length);
-    if (!new Scanner(body, view, this.#root, starts).run()) return "invalid";
-    return body[spaceEnd(body, 0)] === OPEN_BRACE ? new JsonScan(body, view, starts) : "not_object";
+    const strings = new JsonStrings(body);
+    if (!new Scanner(body, strings, this.#root, starts).run()) return "invalid";
+    return body[spaceEnd(body, 0)] === OPEN_BRACE ? new JsonScan(body, strings, starts) : "not_object";
   }
 }
 
@@ -81,12 +81,12 @@ function memberOf(level: Member[], name: string): Member {
 /** What a valid body has at the paths that it was scanned for. Values are read when asked for. */
 export class JsonScan {
   readonly body: Buffer;
-  readonly view: DataView;
+  readonly strings: JsonStrings;
   readonly #starts: Int32Array;
 
-  constructor(body: Buffer, view: DataView, starts: Int32Array) {
+  constructor(body: Buffer, strings: JsonStrings, starts: Int32Array) {
     this.body = body;
-    this.view = view;
+    this.strings = strings;
     this.#starts = starts;
   }
 
@@ -111,7 +111,7 @@ export class JsonScan {
   string(slot: number): string | undefined {
     const at = this.#starts[slot];
     if (at === NONE || this.body[at] !== QUOTE) return undefined;
-    return decoded(this.body, at, stringEnd(this.body, this.view, at + 1));
+    return decoded(this.body, at, this.strings.end(at + 1));
   }
 
   /** The digits of the integer at the path, as they stand there, undefined where there is none or something else. */
@@ -120,7 +120,7 @@ export class JsonScan {
     if (at === NONE) return undefined;
     const byte = this.body[at];
     if (byte === QUOTE || byte === OPEN_BRACE || byte === OPEN_BRACKET) return undefined;
-    const text = this.body.toString("latin1", at, scalarEnd(this.body, this.view, at));
+    const text = this.body.toString("latin1", at, scalarEnd(this.body, this.strings, at));
     return /^-?\d+$/.test(text) ? text : undefined;
   }
 }
@@ -128,7 +128,7 @@ export class JsonScan {
 /** One pass over a body. */
 class Scanner {
   readonly #body: Buffer;
-  readonly #view: DataView;
+  readonly #strings: JsonStrings;
   readonly #starts: Int32Array;
   readonly #open = new Nesting();
   /** What is looked for in each of the outermost open objects, as far in as paths lead ... */
@@ -136,9 +136,9 @@ class Scanner {
   /** ... and how many these are. */
   #reach = 1;
 
-  constructor(body: Buffer, view: DataView, root: readonly Member[], starts: Int32Array) {
+  constructor(body: Buffer, strings: JsonStrings, root: readonly Member[], starts: Int32Array) {
     this.#body = body;
-    this.#view = view;
+    this.#strings = strings;
     this.#levels = [root];
     this.#starts = starts;
   }
@@ -158,7 +158,7 @@ class Scanner {
     const body = this.#body;
     while (at !== NONE) {
       const byte = byteAt(body, at);
-      if (byte !== OPEN_BRACE && byte !== OPEN_BRACKET) return scalarEnd(body, this.#view, at);
+      if (byte !== OPEN_BRACE && byte !== OPEN_BRACKET) return scalarEnd(body, this.#strings, at);
       const isObject = byte === OPEN_BRACE;
       const inner = spaceEnd(body, at + 1);
       if (byteAt(body, inner) === (isObject ? CLOSE_BRACE : CLOSE_BRACKET)) return inner + 1;
@@ -188,7 +188,7 @@ class Scanner {
   #name(at: number): number {
     const body = this.#body;
     if (byteAt(body, at) !== QUOTE) return NONE;
-    const end = stringEnd(body, this.#view, at + 1);
+    const end = this.#strings.end(at + 1);
     if (end === NONE) return NONE;
     const colon = spaceEnd(body, end);
     if (byteAt(body, colon) !== COLON) return NONE;

@@ -1,5 +1,7 @@
 // JSON texts as bytes: where their tokens end, and what is inside a text that is known to be valid.
 
+import type { JsonStrings } from "./json-strings.js";
+
 /** In place of an index: there is nothing, or the text is not JSON here. */
 export const NONE = -1;
 
@@ -23,25 +25,23 @@ export const CLOSE_BRACE = 0x7d;
 // What a byte can be, as bits.
 const SPACE = 1;
 const DIGIT = 2;
-const HEX = 4;
-const EXPONENT = 8;
-const SIGN = 16;
+const EXPONENT = 4;
+const SIGN = 8;
 /** What may stand in a number or a literal. */
-const WORD = 32;
+const WORD = 16;
 const CLASSES = new Uint8Array(256);
 for (const byte of Buffer.from(" \t\n\r")) CLASSES[byte] |= SPACE;
 for (const byte of Buffer.from("0123456789")) CLASSES[byte] |= DIGIT;
-for (const byte of Buffer.from("0123456789abcdefABCDEF")) CLASSES[byte] |= HEX;
 for (const byte of Buffer.from("eE")) CLASSES[byte] |= EXPONENT;
 for (const byte of Buffer.from("+-")) CLASSES[byte] |= SIGN;
 for (const byte of Buffer.from("+-.0123456789Eaeflnrstu")) CLASSES[byte] |= WORD;
 
-/** What the letter after a backslash stands for; 0 where it is no escape of two characters. */
+/** What the letter after a backslash stands for, in an escape of two characters. */
 const ESCAPED = new Uint8Array(256);
 for (const letter of '"\\/bfnrt') ESCAPED[letter.charCodeAt(0)] = JSON.parse(`"\\${letter}"`).charCodeAt(0);
 
 /** Most bytes that one UTF-16 unit of a string takes: `\u0041`. */
-const UNIT_BYTES = 6;
+export const UNIT_BYTES = 6;
 
 /** The byte at `at`; past the end NUL, which JSON allows nowhere. Reading past the end itself would slow V8 down. */
 export function byteAt(body: Buffer, at: number): number {
@@ -64,10 +64,10 @@ function digitsEnd(body: Buffer, at: number): number {
 }
 
 /** The end of the string, literal or number that starts at `at`, or NONE. */
-export function scalarEnd(body: Buffer, view: DataView, at: number): number {
+export function scalarEnd(body: Buffer, strings: JsonStrings, at: number): number {
   switch (byteAt(body, at)) {
     case QUOTE:
-      return stringEnd(body, view, at + 1);
+      return strings.end(at + 1);
     case LOWER_T:
       return literalEnd(body, at, "true");
     case LOWER_F:
@@ -98,54 +98,6 @@ function numberEnd(body: Buffer, at: number): number {
   return isA(body, at, DIGIT) ? digitsEnd(body, at) : NONE;
 }
 
-/** The index after the closing quote of the string whose contents start at `at`, or NONE. */
-export function stringEnd(body: Buffer, view: DataView, at: number): number {
-  for (;;) {
-    at = plainEnd(body, view, at);
-    const byte = byteAt(body, at);
-    if (byte === QUOTE) return at + 1;
-    if (byte !== BACKSLASH) return NONE;
-    const end = at + escapeLength(body, at);
-    if (end === at) return NONE;
-    at = end;
-  }
-}
-
-/** The index of the first quote, backslash or control character from `at` on, or the end of the body. */
-function plainEnd(body: Buffer, view: DataView, at: number): number {
-  const lastWord = body.length - 4;
-  while (at <= lastWord) {
-    const special = specialBytes(view.getInt32(at, true));
-    if (special !== 0) return at + ((31 - Math.clz32(special & -special)) >> 3);
-    at += 4;
-  }
-  while (at < body.length && !isSpecial(body[at])) at++;
-  return at;
-}
-
-function isSpecial(byte: number): boolean {
-  return byte < 0x20 || byte === QUOTE || byte === BACKSLASH;
-}
-
-/**
- * Tests four bytes at once. Zero if none is special; else the lowest bit set is
- * the top bit of the first special one. A byte's top bit comes on where the subtraction goes below zero: flipping
- * 0x02 puts the quote (0x22) next to the control characters, below 0x21; flipping 0x5c makes the backslash 0.
- */
-function specialBytes(word: number): number {
-  const low = (word ^ 0x02020202) - 0x21212121;
-  const backslash = (word ^ 0x5c5c5c5c) - 0x01010101;
-  return (low | backslash) & ~word & 0x80808080;
-}
-
-/** The length of the escape that starts with the backslash at `at`; 0 if it is not valid. */
-function escapeLength(body: Buffer, at: number): number {
-  const letter = byteAt(body, at + 1);
-  if (letter !== LOWER_U) return ESCAPED[letter] === 0 ? 0 : 2;
-  for (let digit = at + 2; digit < at + 6; digit++) if (!isA(body, digit, HEX)) return 0;
-  return 6;
-}
-
 /** Whether the valid string contents from `at` to `end` decode to `text`, which is ASCII. */
 export function spells(body: Buffer, at: number, end: number, text: string): boolean {
   for (let index = 0; index < text.length; index++) {
@@ -167,6 +119,11 @@ export function decoded(body: Buffer, at: number, end: number): string {
   return JSON.parse(body.toString("utf8", at, end));
 }
 
+/** The length of the valid escape at `at`. */
+function escapeLength(body: Buffer, at: number): number {
+  return body[at + 1] === LOWER_U ? UNIT_BYTES : 2;
+}
+
 /** The code unit that the valid escape at `at` stands for. */
 function escapedUnit(body: Buffer, at: number): number {
   const letter = body[at + 1];
@@ -181,19 +138,19 @@ function hexValue(digit: number): number {
 }
 
 /** The end of the value that starts at `at` of a valid text. */
-export function valueEnd(body: Buffer, view: DataView, at: number): number {
+export function valueEnd(body: Buffer, strings: JsonStrings, at: number): number {
   const byte = body[at];
-  if (byte === QUOTE) return stringEnd(body, view, at + 1);
-  if (byte === OPEN_BRACE || byte === OPEN_BRACKET) return containerEnd(body, view, at);
+  if (byte === QUOTE) return strings.end(at + 1);
+  if (byte === OPEN_BRACE || byte === OPEN_BRACKET) return containerEnd(body, strings, at);
   while (isA(body, at, WORD)) at++;
   return at;
 }
 
-function containerEnd(body: Buffer, view: DataView, at: number): number {
+function containerEnd(body: Buffer, strings: JsonStrings, at: number): number {
   let depth = 0;
   do {
     const byte = body[at];
-    at = byte === QUOTE ? stringEnd(body, view, at + 1) : at + 1;
+    at = byte === QUOTE ? strings.end(at + 1) : at + 1;
     if (byte === OPEN_BRACE || byte === OPEN_BRACKET) depth++;
     else if (byte === CLOSE_BRACE || byte === CLOSE_BRACKET) depth--;
   } while (depth > 0);
@@ -207,13 +164,13 @@ export function firstIn(body: Buffer, at: number): number {
 }
 
 /** What follows the item, or the member's value, that starts at `at` of a valid text: as `firstIn`. */
-export function nextAfter(body: Buffer, view: DataView, at: number): number {
-  const end = spaceEnd(body, valueEnd(body, view, at));
+export function nextAfter(body: Buffer, strings: JsonStrings, at: number): number {
+  const end = spaceEnd(body, valueEnd(body, strings, at));
   return body[end] === COMMA ? spaceEnd(body, end + 1) : NONE;
 }
 
 /** Where the value of the member whose name starts at `at` of a valid text starts. */
-export function memberValue(body: Buffer, view: DataView, at: number): number {
-  const colon = spaceEnd(body, stringEnd(body, view, at + 1));
+export function memberValue(body: Buffer, strings: JsonStrings, at: number): number {
+  const colon = spaceEnd(body, strings.end(at + 1));
   return spaceEnd(body, colon + 1);
 }

@@ -5,6 +5,7 @@
 
 import { createHash } from "node:crypto";
 import type { JsonPaths, JsonScan } from "./json-scan.js";
+import type { JsonStrings } from "./json-strings.js";
 import {
   BACKSLASH,
   decoded,
@@ -16,7 +17,6 @@ import {
   OPEN_BRACKET,
   QUOTE,
   spells,
-  stringEnd,
   valueEnd,
 } from "./json-text.js";
 
@@ -62,12 +62,12 @@ export class PrefixReader {
 /** A conversation's beginning in the making. */
 class Beginning {
   readonly #body: Buffer;
-  readonly #view: DataView;
+  readonly #strings: JsonStrings;
   readonly #hash = new PartHash();
 
-  constructor({ body, view }: JsonScan) {
+  constructor({ body, strings }: JsonScan) {
     this.#body = body;
-    this.#view = view;
+    this.#strings = strings;
   }
 
   digest(): string {
@@ -88,7 +88,7 @@ class Beginning {
       if (this.#says(role, "user")) return content !== NONE && this.#addContent("user", content);
       const isSystem = this.#says(role, "system") || this.#says(role, "developer");
       if (isSystem && content !== NONE) this.#addContent("system", content);
-      item = nextAfter(this.#body, this.#view, item);
+      item = nextAfter(this.#body, this.#strings, item);
     }
     return false;
   }
@@ -108,7 +108,7 @@ class Beginning {
     let block = firstIn(body, at);
     while (block !== NONE && !this.#hash.isFull) {
       if (this.#addBlock(block)) any = true;
-      block = nextAfter(body, this.#view, block);
+      block = nextAfter(body, this.#strings, block);
     }
     return any;
   }
@@ -124,24 +124,24 @@ class Beginning {
   #addRaw(at: number): void {
     const body = this.#body;
     if (body[at] !== OPEN_BRACE) {
-      this.#hash.part("block", body.subarray(at, valueEnd(body, this.#view, at)));
+      this.#hash.part("block", body.subarray(at, valueEnd(body, this.#strings, at)));
       return;
     }
     this.#hash.part("block", NO_BYTES);
     let name = firstIn(body, at);
     while (name !== NONE && !this.#hash.isFull) {
-      const value = memberValue(body, this.#view, name);
-      const nameEnd = stringEnd(body, this.#view, name + 1);
+      const value = memberValue(body, this.#strings, name);
+      const nameEnd = this.#strings.end(name + 1);
       if (!spells(body, name + 1, nameEnd - 1, "cache_control")) {
         this.#hash.part("name", body.subarray(name, nameEnd));
-        this.#hash.part("value", body.subarray(value, valueEnd(body, this.#view, value)));
+        this.#hash.part("value", body.subarray(value, valueEnd(body, this.#strings, value)));
       }
-      name = nextAfter(body, this.#view, value);
+      name = nextAfter(body, this.#strings, value);
     }
   }
 
   #addString(at: number): boolean {
-    const end = stringEnd(this.#body, this.#view, at + 1);
+    const end = this.#strings.end(at + 1);
     const contents = this.#body.subarray(at + 1, end - 1);
     if (contents.length === 0) return false;
     const plain = !contents.includes(BACKSLASH);
@@ -158,19 +158,19 @@ class Beginning {
     const found: [number, number] = [NONE, NONE];
     let member = body[at] === OPEN_BRACE ? firstIn(body, at) : NONE;
     while (member !== NONE) {
-      const value = memberValue(body, this.#view, member);
-      const nameEnd = stringEnd(body, this.#view, member + 1) - 1;
+      const value = memberValue(body, this.#strings, member);
+      const nameEnd = this.#strings.end(member + 1) - 1;
       if (found[0] === NONE && spells(body, member + 1, nameEnd, one)) found[0] = value;
       if (found[1] === NONE && spells(body, member + 1, nameEnd, other)) found[1] = value;
       if (found[0] !== NONE && found[1] !== NONE) break;
-      member = nextAfter(body, this.#view, value);
+      member = nextAfter(body, this.#strings, value);
     }
     return found;
   }
 
   #says(at: number, text: string): boolean {
     if (at === NONE || this.#body[at] !== QUOTE) return false;
-    return spells(this.#body, at + 1, stringEnd(this.#body, this.#view, at + 1) - 1, text);
+    return spells(this.#body, at + 1, this.#strings.end(at + 1) - 1, text);
   }
 }
 

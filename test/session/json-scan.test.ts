@@ -255,6 +255,88 @@ describe("any text, against JSON.parse", () => {
   });
 });
 
+/** What the scanner looks at at a time: a step in a window. */
+const STEP = 16;
+const WINDOW = 65_536;
+
+/** A text in which a string goes on for `length` bytes before `contents`, which may or may not be part of it. */
+function behind(length: number, contents: Buffer): Buffer {
+  const rest = Buffer.from('","x":["\\n",1],"model":"m \\"1\\""}');
+  return Buffer.concat([Buffer.from('{"model":"'), Buffer.alloc(length, "a"), contents, rest]);
+}
+
+describe("strings, wherever they stand", () => {
+  it("agree for any row of backslashes, quotes and what may follow them, in and across steps", () => {
+    const tally = new Tally();
+    const letter = fc.constantFrom(...Buffer.from('\\\\\\\\\\""bfnrtu/0aAfFgxU \n\x1f\0\xe9', "latin1"));
+    const row = fc.oneof(
+      fc.array(letter, { maxLength: 2 * STEP }).map((bytes) => Buffer.from(bytes)),
+      fc.array(character, { maxLength: STEP }).map((parts) => Buffer.from(parts.join(""))),
+    );
+    const property = fc.property(fc.nat({ max: STEP }), row, (length, contents) => {
+      tally.add(expectAgreement(behind(length, contents)));
+    });
+    fc.assert(property, { seed: SEED, numRuns: 8_000 });
+    for (const kind of ["string", "invalid"] as const) expect(tally.of(kind)).toBeGreaterThan(2_000);
+  });
+
+  it.each([
+    ...[
+      '"',
+      "\\n",
+      '\\\\"',
+      '\\\\\\"\\\\\\\\"',
+      "\\u00e9",
+      "\\ud83d\\ude00",
+      "模型",
+      "\n",
+      "\\x",
+      "\\u00g9",
+      "\\",
+      "\0",
+      "",
+    ],
+  ])("agree where %j stands at the end of a window", (piece) => {
+    for (const windows of [1, 2])
+      for (let before = 0; before <= STEP + 12; before++)
+        expectAgreement(behind(windows * WINDOW - before, Buffer.from(piece)));
+  });
+
+  it("agree on texts that are cut off at the end of a window", () => {
+    const text = behind(WINDOW - 20, Buffer.from("\\u00e9\\\\\\n"));
+    for (let length = WINDOW - 30; length <= text.length; length++) expectAgreement(text.subarray(0, length));
+  });
+
+  it("agree on any text, whole or changed, across the end of a window", () => {
+    const tally = new Tally();
+    const changes = fc.array(change, { maxLength: 1 });
+    const property = fc.property(fc.nat({ max: 400 }), objectText, changes, (before, text, list) => {
+      const start = Buffer.from(`{"pad":"${"a".repeat(WINDOW - before)}","x":`);
+      const value = list.reduce(changed, Buffer.from(text));
+      tally.add(expectAgreement(Buffer.concat([start, value, Buffer.from(',"model":"m"}')])));
+    });
+    fc.assert(property, { seed: SEED, numRuns: 1_000 });
+    for (const kind of ["string", "invalid"] as const) expect(tally.of(kind)).toBeGreaterThan(100);
+  });
+
+  it("are found again after another text was looked at, and in any order", () => {
+    const paths = new JsonPaths();
+    const [a, b] = [paths.slot(["a"]), paths.slot(["b"])];
+    const text = (letter: string) => ({
+      a: letter.repeat(40),
+      pad: letter.repeat(3 * WINDOW),
+      b: `${letter}\n`,
+    });
+    const texts = ["x", "y"].map((letter) => text(letter));
+    const scans = texts.map((each) => paths.scan(Buffer.from(JSON.stringify(each))) as JsonScan);
+    for (let round = 0; round < 2; round++) {
+      scans.forEach((scan, i) => {
+        expect([scan.string(b), scan.string(a)]).toEqual([texts[i]!.b, texts[i]!.a]);
+      });
+    }
+  });
+});
+
 const invalid: Scan = { kind: "invalid" };
 const other: Scan = { kind: "other" };
 const notObject: Scan = { kind: "not_object" };
