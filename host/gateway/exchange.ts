@@ -71,6 +71,8 @@ export interface ExchangeContext {
 export class Exchange implements AttemptListener, UnderWay {
   /** Written by `Buffers` alone. */
   noted = 0;
+  /** Written by `InFlight` alone. */
+  place = -1;
   readonly #context: ExchangeContext;
   readonly #request: IncomingMessage;
   readonly #reply: Reply;

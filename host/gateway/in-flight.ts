@@ -6,6 +6,8 @@ import { type Buffering, Buffers } from "./buffers.js";
 
 /** A request under way. */
 export interface UnderWay extends Buffering {
+  /** Its index among all, -1 where it is not there. Written by `InFlight` alone. */
+  place: number;
   /** Time has passed. */
   beat(): void;
   /** Ends it before its time. */
@@ -17,7 +19,11 @@ export class InFlight {
   /** Whether nothing new is to be begun. */
   isClosing = false;
   readonly buffers: Buffers;
-  readonly #all = new Set<UnderWay>();
+  /**
+   * In no order. No Set: V8 gives a Set that changes a new table time and again, and the old one keeps it; what was in one of
+   * them that the collector takes for old then outlives its request, and with it the next ones.
+   */
+  readonly #all: UnderWay[] = [];
   #onEmpty: () => void = () => {};
 
   /** `bufferedLimit`: most bytes that wait for the readers of all answers. */
@@ -26,7 +32,7 @@ export class InFlight {
   }
 
   get size(): number {
-    return this.#all.size;
+    return this.#all.length;
   }
 
   /** Takes one in, until its answer has gone out or its connection is closed. */
@@ -35,18 +41,19 @@ export class InFlight {
       // Both may come, in either order; a response that waits behind another in a pipeline has no end of its own.
       socket.off("close", leave);
       response.off("close", leave);
-      if (!this.#all.delete(one)) return;
+      if (one.place < 0) return;
+      this.#remove(one);
       this.buffers.forget(one);
-      if (this.#all.size === 0) this.#onEmpty();
+      if (this.#all.length === 0) this.#onEmpty();
     };
-    this.#all.add(one);
+    one.place = this.#all.push(one) - 1;
     socket.once("close", leave);
     response.once("close", leave);
   }
 
   /** Resolves when nothing is under way. */
   async empty(): Promise<void> {
-    if (this.#all.size > 0)
+    if (this.#all.length > 0)
       await new Promise<void>((resolve) => {
         this.#onEmpty = resolve;
       });
@@ -54,12 +61,22 @@ export class InFlight {
 
   /** Lets each of them know that time has passed. */
   beat(): void {
-    for (const one of this.#all) one.beat();
+    for (const one of [...this.#all]) one.beat();
     this.buffers.recount();
   }
 
   /** Ends all of it now. */
   cut(): void {
     for (const one of [...this.#all]) one.cut();
+  }
+
+  /** Takes one out; the last one takes its place. */
+  #remove(one: UnderWay): void {
+    const last = this.#all.pop()!;
+    if (last !== one) {
+      this.#all[one.place] = last;
+      last.place = one.place;
+    }
+    one.place = -1;
   }
 }
