@@ -104,8 +104,8 @@ function endOnSignals(gateway: Gateway, deadlineMs: number): void {
     signals++;
     if (signals > 1) void gateway.close();
     else
-      void gateway.drain(deadlineMs).then((cut) => {
-        process.exitCode = cut === 0 ? EXIT.finished : signals > 1 ? EXIT.hurried : EXIT.deadline;
+      void gateway.drain(deadlineMs).then(({ cut, by }) => {
+        process.exitCode = cut === 0 ? EXIT.finished : by === "close" ? EXIT.hurried : EXIT.deadline;
       });
   };
   for (const signal of ["SIGINT", "SIGTERM"] as const) process.on(signal, onSignal);

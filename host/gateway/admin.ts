@@ -45,7 +45,7 @@ export function createAdmin(context: AdminContext): FastifyInstance {
     forceCloseConnections: true,
     bodyLimit: context.bodyLimit,
     requestTimeout: REQUEST_TIMEOUT_MS,
-    frameworkErrors: (error, request, reply) => refuse(request, reply, toError(error)),
+    frameworkErrors: (error, _request, reply) => refuse(reply, toError(error)),
     routerOptions: { ignoreTrailingSlash: true },
   });
   // A body is a client's request: it is read as such, whatever its type says.
@@ -56,12 +56,12 @@ export function createAdmin(context: AdminContext): FastifyInstance {
     const refusal = context.token === undefined ? strangeHost(request) : badToken(request, context.token);
     done(refusal && new AdminError(refusal));
   });
-  app.setErrorHandler((error: Error & { statusCode?: number }, request, reply) => {
-    refuse(request, reply, toError(error));
+  app.setErrorHandler((error: Error & { statusCode?: number }, _request, reply) => {
+    refuse(reply, toError(error));
   });
   app.setNotFoundHandler((request, reply) => {
     const message = `there is no ${request.method} ${request.url.split("?", 1)[0]}`;
-    refuse(request, reply, { status: 404, code: "unknown_path", message });
+    refuse(reply, { status: 404, code: "unknown_path", message });
   });
   addSessions(app, context);
   app.get("/admin/workers", () => ({
@@ -213,8 +213,8 @@ function toError(error: Error & { statusCode?: number }): GatewayError {
   return { status: 500, code: "internal_error", message: "the gateway failed to handle the request" };
 }
 
-function refuse(request: FastifyRequest, reply: FastifyReply, error: GatewayError): void {
-  discardBody(request.raw);
+function refuse(reply: FastifyReply, error: GatewayError): void {
+  discardBody(reply.raw);
   if (error.status === 401) void reply.header("www-authenticate", "Bearer");
   void reply.code(error.status).type("application/json").send(errorBody("openai", error));
 }

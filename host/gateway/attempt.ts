@@ -29,6 +29,9 @@ export class Attempt implements Dispatcher.DispatchHandler {
   #isConnected = false;
   #isAnswered = false;
   #over = false;
+  /** Whether the transport holds nothing of it any more, its body above all, and who waits for that. */
+  #isReleased = false;
+  #onReleased: () => void = () => {};
   #reason: Error | null = null;
 
   constructor(lease: Lease, listener: AttemptListener) {
@@ -53,6 +56,12 @@ export class Attempt implements Dispatcher.DispatchHandler {
     const controller = this.#controller;
     this.#close();
     controller?.abort(this.#reason);
+  }
+
+  /** Calls `done` once the transport holds nothing of the request any more: where no connection is open yet it lets go of an abandoned one only then. */
+  whenReleased(done: () => void): void {
+    if (this.#isReleased) done();
+    else this.#onReleased = done;
   }
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
@@ -81,6 +90,7 @@ export class Attempt implements Dispatcher.DispatchHandler {
   }
 
   onResponseEnd(): void {
+    this.#release();
     if (this.#over) return;
     this.#close();
     if (wasReset()) {
@@ -92,9 +102,16 @@ export class Attempt implements Dispatcher.DispatchHandler {
   }
 
   onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {
+    this.#release();
     if (this.#over) return;
     this.#close();
     this.#listener.onFailure(this, error);
+  }
+
+  #release(): void {
+    this.#isReleased = true;
+    this.#onReleased();
+    this.#onReleased = () => {};
   }
 
   #close(): void {

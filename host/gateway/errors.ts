@@ -13,6 +13,11 @@ export interface GatewayError {
   readonly message: string;
 }
 
+/** In whose shape to tell an error of a request that may be to none of the endpoints, by its target. */
+export function styleOf(url: string): ErrorStyle {
+  return url.startsWith("/v1/messages") ? "anthropic" : "openai";
+}
+
 const ANTHROPIC_TYPES: Readonly<Record<number, string>> = {
   400: "invalid_request_error",
   401: "authentication_error",

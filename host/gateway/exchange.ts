@@ -27,7 +27,7 @@ import { Reply } from "./reply.js";
 import { type RequestLog, RequestRecord } from "./request-log.js";
 import type { Cause, Retries } from "./retries.js";
 import { Trail } from "./trail.js";
-import { type ByteAccount, discardBody, Upload } from "./upload.js";
+import { type ByteAccount, Upload } from "./upload.js";
 
 /** Answers that may say, by Retry-After, how long their worker wants to be left alone. */
 const BACKPRESSURE: ReadonlySet<number> = new Set([429, 503]);
@@ -94,8 +94,10 @@ export class Exchange implements AttemptListener, UnderWay {
   #held: HeldStream | null = null;
   #late: LateAnswer | null = null;
   #idReader: ResponseIdReader | null = null;
-  /** Bytes of workers' answers. */
+  /** Bytes of workers' answers, but for what the client has not been given. */
   #received = 0;
+  /** Whether it will be seen in a moment whether its reader is too slow. */
+  #isSuspect = false;
   #over = false;
   #isComplete = false;
 
@@ -123,7 +125,7 @@ export class Exchange implements AttemptListener, UnderWay {
   }
 
   get buffered(): number {
-    return this.#reply.buffered;
+    return this.#reply.buffered + (this.#held?.size ?? 0) + (this.#late?.size ?? 0);
   }
 
   get isOver(): boolean {
@@ -150,7 +152,7 @@ export class Exchange implements AttemptListener, UnderWay {
 
   #refuseUpload(error: GatewayError): void {
     this.#fail(error);
-    discardBody(this.#request);
+    this.#reply.discardBody();
   }
 
   #route(body: Buffer): void {
@@ -196,18 +198,14 @@ export class Exchange implements AttemptListener, UnderWay {
   }
 
   onData(_attempt: Attempt, chunk: Buffer): void {
-    this.#received += chunk.length;
-    if (this.#patience.phase === "firstByte") {
-      this.#patience.enter("idle", this.#received);
-      this.#record.firstByteCame();
-    }
     if (this.#held) this.#look(this.#held, chunk);
-    else if (this.#late) this.#late.push(chunk);
+    else if (this.#late) this.#hearOut(this.#late, chunk);
     else this.#pass(chunk);
   }
 
   onEnd(): void {
     this.#letGo();
+    if (this.#over) return;
     if (this.#late) {
       this.#fail(this.#late.error());
       return;
@@ -260,12 +258,19 @@ export class Exchange implements AttemptListener, UnderWay {
         return;
       }
       case "silence":
-        if (this.#over) this.destroy();
-        else this.#timeOut();
+        if (!this.#over) this.#timeOut();
+        else if (this.#reply.waiting > 0) this.#leaveReader();
         return;
       case "keepAlive":
         if (this.#endpoint.streams && this.#ask!.isStream) this.#keepAlive();
     }
+  }
+
+  /** Breaks with a reader that takes nothing. Where nothing is there to be taken the answer waits for its turn. */
+  #leaveReader(): void {
+    this.destroy();
+    // What it waits behind is not read either.
+    this.#request.socket.destroy();
   }
 
   #progress(): number {
@@ -278,6 +283,10 @@ export class Exchange implements AttemptListener, UnderWay {
     if (phase === "upload") {
       const message = "the body of the request came to a halt";
       this.#giveUp({ status: 408, code: "upload_timeout", message });
+      return;
+    }
+    if (this.#late) {
+      this.#fail(this.#late.error());
       return;
     }
     const { worker } = this.#attempt!.lease;
@@ -298,6 +307,7 @@ export class Exchange implements AttemptListener, UnderWay {
   /** Tells a client that waits for a stream that it goes on. What was held back cannot be tried again then. */
   #keepAlive(): void {
     this.#letGo();
+    if (this.#over) return;
     const reply = this.#reply;
     if (!reply.hasHead) {
       this.#record.status = 200;
@@ -336,7 +346,10 @@ export class Exchange implements AttemptListener, UnderWay {
   /** Takes the next bytes of a stream whose head is held back. */
   #look(held: HeldStream, chunk: Buffer): void {
     const first = held.push(chunk);
-    if (first === "incomplete") return;
+    if (first === "incomplete") {
+      this.#context.underWay.buffers.note(this);
+      return;
+    }
     if (first === "good") {
       this.#letGo();
       return;
@@ -348,10 +361,16 @@ export class Exchange implements AttemptListener, UnderWay {
   /** Passes on what was held back: an answer, or an error, by which the worker may have failed. */
   #letGo(isError = false, refusal?: string): void {
     if (!this.#held) return;
-    const { head, chunks } = this.#held;
+    const { head, bytes } = this.#held;
     this.#held = null;
     this.#accept(head, true, isError, refusal);
-    for (const chunk of chunks) if (!this.#over) this.#pass(chunk);
+    if (bytes.length > 0) this.#pass(bytes);
+  }
+
+  /** Takes the next bytes of an error that comes too late to be passed on: as long as its message may be among them. */
+  #hearOut(late: LateAnswer, chunk: Buffer): void {
+    if (late.push(chunk)) this.#context.underWay.buffers.note(this);
+    else this.#fail(late.error());
   }
 
   /** Passes a worker's head on: what comes behind it is the answer. */
@@ -378,7 +397,10 @@ export class Exchange implements AttemptListener, UnderWay {
       isError,
       head.status < 400 && isError ? "no stream of events" : refusalBy(head.status),
     );
-    if (isError) this.#late = new LateAnswer(this.#attempt!.lease.worker.id, head.status);
+    if (!isError) return;
+    this.#late = new LateAnswer(this.#attempt!.lease.worker.id, head.status);
+    // Time for all of it: that it trickles in does not count.
+    this.#patience.enter("firstByte", this.#received);
   }
 
   #settle({ headers }: Head, isError: boolean, refusal: string | undefined): void {
@@ -400,13 +422,30 @@ export class Exchange implements AttemptListener, UnderWay {
   }
 
   #pass(chunk: Buffer): void {
+    this.#received += chunk.length;
+    if (this.#patience.phase === "firstByte") {
+      this.#patience.enter("idle", this.#received);
+      this.#record.firstByteCame();
+    }
     if (this.#idReader) this.#readId(chunk);
-    const reply = this.#reply;
-    reply.write(chunk);
-    const { options, underWay } = this.#context;
-    const { streamBufferBytes, answerBufferBytes } = options.limits;
-    underWay.buffers.note(this);
-    if (reply.buffered > (reply.isEventStream ? streamBufferBytes : answerBufferBytes)) this.cutSlow();
+    this.#reply.write(chunk);
+    this.#context.underWay.buffers.note(this);
+    if (this.#holdsTooMuch() && !this.#isSuspect) {
+      // What was written in this turn has not left yet, however fast the reader is.
+      this.#isSuspect = true;
+      setImmediate(this.#judge);
+    }
+  }
+
+  readonly #judge = (): void => {
+    this.#isSuspect = false;
+    if (this.#holdsTooMuch()) this.cutSlow();
+  };
+
+  #holdsTooMuch(): boolean {
+    const { streamBufferBytes, answerBufferBytes } = this.#context.options.limits;
+    const { buffered, isEventStream } = this.#reply;
+    return buffered > (isEventStream ? streamBufferBytes : answerBufferBytes);
   }
 
   #readId(chunk: Buffer): void {
@@ -432,12 +471,15 @@ export class Exchange implements AttemptListener, UnderWay {
     outcomes.count(outcome);
     requestLog.ended(this.#record, outcome, lease, failures, isError || failures.length > 0);
     this.#over = true;
+    this.#held = null;
+    this.#late = null;
     this.#request.socket.off("close", this.#onClientGone);
     this.#upload.stop();
     lease?.release(this.#failed ? "failed" : "ended");
     this.#attempt?.abandon(outcome);
     this.#trail.arrive();
-    this.#upload.free();
+    if (this.#attempt) this.#attempt.whenReleased(() => this.#upload.free());
+    else this.#upload.free();
     this.#body = null;
     this.#patience.enter("drain", this.#reply.waiting);
   }

@@ -1,52 +1,92 @@
 // The first event of a stream, held until it is whole: engines send errors behind a head that says 200.
 
 import type { Head } from "./attempt.js";
+import { Gathered } from "./blocks.js";
 
 /** Most bytes of a first event that are looked at. */
 const MAX_BYTES = 65_536;
 
-/** Two ends of lines, each of any of the three kinds. A CR at the end of what came may be half of one. */
-const EMPTY_LINE = /\r?\n(?:\r?\n|\r(?=[^\n]))|\r\r/;
+const LINE_FEED = 0x0a;
+const CARRIAGE_RETURN = 0x0d;
 
 /** What the first event is: not whole yet, no error, or an error with this status. */
 export type FirstEvent = "incomplete" | "good" | number;
 
+/** Where in a line the reader is: in it; behind its end; behind a CR that an LF may follow, of that end or of one more. */
+type Place = "line" | "end" | "cr" | "endCr";
+
 /** Reads a stream up to its first event. */
 export class FirstEventReader {
-  #text = "";
-  #size = 0;
+  readonly #gathered = new Gathered();
+  /** Where the event under way begins. */
+  #start = 0;
+  /** What has been looked at: no byte is a second time. */
+  #seen = 0;
+  #place: Place = "line";
+
+  /** All that has come. */
+  get bytes(): Buffer {
+    return this.#gathered.bytes;
+  }
 
   /** Takes the next bytes of the stream. What is too long to be looked at is good. */
   push(chunk: Buffer): FirstEvent {
-    this.#size += chunk.length;
-    if (this.#size > MAX_BYTES) return "good";
-    // Latin-1 keeps a character that is split between chunks; what is compared is ASCII.
-    this.#text += chunk.toString("latin1");
-    for (;;) {
-      const end = EMPTY_LINE.exec(this.#text);
-      if (!end) return "incomplete";
-      const lines = this.#text.slice(0, end.index).split(/\r\n|\n|\r/);
-      this.#text = this.#text.slice(end.index + end[0].length);
+    this.#gathered.push(chunk);
+    if (this.#gathered.size > MAX_BYTES) return "good";
+    const { bytes } = this.#gathered;
+    for (let end = this.#nextEnd(bytes); end !== undefined; end = this.#nextEnd(bytes)) {
+      // Latin-1 does for a part of a stream; what is compared is ASCII.
+      const lines = bytes.toString("latin1", this.#start, end).split(/\r\n|\n|\r/);
+      this.#start = end;
       const data = field(lines, "data");
       const event = field(lines, "event");
       if (data !== undefined && event !== "ping") return statusOf(event, data) ?? "good";
     }
+    return "incomplete";
+  }
+
+  /** The end of the event under way: that of an empty line. Its lines end in LF, CR or both. */
+  #nextEnd(bytes: Buffer): number | undefined {
+    while (this.#seen < bytes.length) {
+      const byte = bytes[this.#seen];
+      const isLineFeed = byte === LINE_FEED;
+      const place = this.#place;
+      this.#place = "line";
+      // A CR at the end of what came may be half of an end: the byte behind it tells.
+      if (place === "endCr" && !isLineFeed) return this.#seen;
+      this.#seen++;
+      if (isLineFeed) {
+        if (place === "end" || place === "endCr") return this.#seen;
+        this.#place = "end";
+      } else if (byte === CARRIAGE_RETURN) {
+        if (place === "cr") return this.#seen;
+        this.#place = place === "end" ? "endCr" : "cr";
+      }
+    }
+    return undefined;
   }
 }
 
 /** A 200 stream whose head is held back until its first event is known. */
 export class HeldStream {
   readonly head: Head;
-  readonly chunks: Buffer[] = [];
   readonly #reader = new FirstEventReader();
 
   constructor(head: Head) {
     this.head = head;
   }
 
+  /** All of it that has come. */
+  get bytes(): Buffer {
+    return this.#reader.bytes;
+  }
+
+  get size(): number {
+    return this.#reader.bytes.length;
+  }
+
   /** Takes the next bytes. */
   push(chunk: Buffer): FirstEvent {
-    this.chunks.push(chunk);
     return this.#reader.push(chunk);
   }
 }

@@ -15,6 +15,8 @@ export interface ModelEntry {
 const ANSWER_TIMEOUT_MS = 5_000;
 /** Most models that one worker may list. */
 const MAX_MODELS_LISTED = 256;
+/** Most levels of a member of a model's entry that is shown; what is nested deeper no reader of the list could be sure to parse. */
+const MAX_DEPTH = 8;
 
 /** How workers are talked to. */
 export interface FleetOptions {
@@ -171,7 +173,7 @@ export class Fleet {
   async #refresh(member: Member): Promise<void> {
     const { worker, upstream } = member;
     try {
-      const listed = (await upstream.listModels(ANSWER_TIMEOUT_MS)).filter(isModelEntry);
+      const listed = (await upstream.listModels(ANSWER_TIMEOUT_MS)).filter(isModelEntry).map(shownOf);
       if (!member.fixedModels) this.#adopt(worker, listed);
       member.listed = listed;
       member.known = true;
@@ -202,4 +204,17 @@ export class Fleet {
 function isModelEntry(entry: unknown): entry is ModelEntry {
   const id = (entry as { id?: unknown } | null)?.id;
   return typeof id === "string" && id.length > 0 && id.length <= MAX_MODEL_LENGTH && !id.includes("\0");
+}
+
+/** An entry without what is nested too deep: written into the list it would take the whole answer with it. */
+function shownOf(entry: ModelEntry): ModelEntry {
+  if (isShallow(entry, MAX_DEPTH + 1)) return entry;
+  const members = Object.entries(entry).filter(([, value]) => isShallow(value, MAX_DEPTH));
+  return { ...Object.fromEntries(members), id: entry.id };
+}
+
+/** Whether a value has at most `levels` of objects and arrays in each other. */
+function isShallow(value: unknown, levels: number): boolean {
+  if (typeof value !== "object" || value === null) return true;
+  return levels > 0 && Object.values(value).every((member) => isShallow(member, levels - 1));
 }

@@ -1,5 +1,6 @@
 // A worker's answer that came after the client had been sent a head in its place: the answer may not fit behind it.
 
+import { Gathered } from "./blocks.js";
 import type { GatewayError } from "./errors.js";
 
 /** Most bytes of an error that are read. */
@@ -15,17 +16,26 @@ interface LateError {
 export class LateAnswer {
   readonly #worker: string;
   readonly #status: number;
-  readonly #chunks: Buffer[] = [];
-  #size = 0;
+  readonly #gathered = new Gathered();
+  #isTooLong = false;
 
   constructor(worker: string, status: number) {
     this.#worker = worker;
     this.#status = status;
   }
 
-  push(chunk: Buffer): void {
-    this.#size += chunk.length;
-    if (this.#size <= MAX_BYTES) this.#chunks.push(chunk);
+  /** Bytes that it holds. */
+  get size(): number {
+    return this.#gathered.size;
+  }
+
+  /** Takes the next bytes; false from where they are too many: the rest will not be looked at. */
+  push(chunk: Buffer): boolean {
+    if (this.#isTooLong || this.#gathered.size + chunk.length > MAX_BYTES) {
+      this.#isTooLong = true;
+      this.#gathered.clear();
+    } else this.#gathered.push(chunk);
+    return !this.#isTooLong;
   }
 
   /** What the client is told: the worker's own message where it can be read. */
@@ -36,9 +46,9 @@ export class LateAnswer {
   }
 
   #message(): string | undefined {
-    if (this.#status < 400 || this.#size > MAX_BYTES) return undefined;
+    if (this.#status < 400 || this.#isTooLong) return undefined;
     try {
-      const answer = JSON.parse(Buffer.concat(this.#chunks).toString()) as LateError | null;
+      const answer = JSON.parse(this.#gathered.bytes.toString()) as LateError | null;
       // Some engines leave out the level of `error`.
       const message = answer?.error?.message ?? answer?.message;
       return typeof message === "string" ? message.slice(0, MAX_MESSAGE) : undefined;

@@ -2,10 +2,17 @@
 
 import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
+import { Backlog, tight } from "./blocks.js";
 import { type ErrorStyle, errorEvent, type GatewayError, sendError } from "./errors.js";
+import { inTurn, waitsForTurn } from "./pipeline.js";
+import { discardBody } from "./upload.js";
 
 /** Milliseconds that a client gets to read how its stream ended. */
 const LINGER_MS = 5_000;
+/** Most pieces that are written one by one while the connection has not taken the first of them: each is several entries in its queue. */
+const MAX_PIECES = 16;
+
+const COMMENT = Buffer.from(": keep-alive\n\n");
 
 /** Of libuv's, which net.Socket itself reads to see whether a slow write gets on. */
 interface Handle {
@@ -31,6 +38,13 @@ export class Reply {
   #isEventStream = false;
   #isOver = false;
   #linger: NodeJS.Timeout | undefined;
+  /** Pieces written since the connection had taken all. */
+  #pieces = 0;
+  /** Whether the connection is to take what was written before it gets more, which waits here until then. */
+  #isWaiting = false;
+  readonly #backlog = new Backlog();
+  /** What is to be done behind the last of it. */
+  #last: (() => void) | null = null;
   /** The id of a Responses API's answer, once it is known. */
   answerId: string | undefined;
 
@@ -56,13 +70,20 @@ export class Reply {
 
   /** Bytes that wait for the client. */
   get buffered(): number {
-    return this.#response.destroyed ? 0 : this.#response.writableLength;
+    return this.#response.destroyed ? 0 : this.#response.writableLength + this.#backlog.size;
   }
 
-  /** The same with what the kernel has not taken yet of a piece on its way: falls whenever the client takes anything. */
+  /**
+   * The same with what the kernel has not taken yet of a piece on its way: falls whenever the client takes anything. Before its
+   * turn it is what its connection holds of the answers before it.
+   */
   get waiting(): number {
-    const { socket } = this.#response as { socket: (Socket & { _handle?: Handle | null }) | null };
-    return this.buffered + (socket?._handle?.writeQueueSize ?? 0);
+    const isInTurn = !waitsForTurn(this.#response);
+    const socket = (isInTurn ? this.#response.socket : this.#response.req.socket) as
+      | (Socket & { _handle?: Handle | null })
+      | null;
+    const written = isInTurn ? this.buffered : (socket?.writableLength ?? 0);
+    return written + (socket?._handle?.writeQueueSize ?? 0);
   }
 
   /** Takes the head. It goes out with the first bytes behind it, or in a moment. */
@@ -75,20 +96,30 @@ export class Reply {
 
   write(chunk: Buffer): void {
     this.#sendHead();
-    this.#response.write(chunk);
+    if (this.#isWaiting) this.#backlog.push(chunk);
+    else if (waitsForTurn(this.#response)) this.#waitForTurn(chunk);
+    else if (this.#takesMore()) this.#response.write(tight(chunk));
+    else {
+      this.#isWaiting = true;
+      this.#response.write(tight(chunk), this.#onTaken);
+    }
   }
 
   /** Sends a comment, which readers of events pass over, to say that the connection lives. */
   comment(): void {
-    this.#sendHead();
-    this.#response.write(": keep-alive\n\n");
+    this.write(COMMENT);
   }
 
   /** The whole answer has been written. */
   end(): void {
     this.#sendHead();
     this.#isOver = true;
-    this.#response.end();
+    this.#behindAll(() => this.#response.end());
+  }
+
+  /** Throws away what still comes of the request: it has its answer. */
+  discardBody(): void {
+    discardBody(this.#response);
   }
 
   /** Closes the connection behind the answer, where it has not begun. */
@@ -107,21 +138,69 @@ export class Reply {
     if (!response.headersSent) sendError(response, this.#style, error);
     else if (!this.#isEventStream) this.#breakOff();
     else {
-      this.#linger = setTimeout(() => this.destroy(), LINGER_MS).unref();
-      response.once("close", () => clearTimeout(this.#linger));
+      inTurn(response, () => {
+        this.#linger = setTimeout(() => this.destroy(), LINGER_MS).unref();
+        response.once("close", () => clearTimeout(this.#linger));
+      });
       // What came last may be half an event: the empty line ends it.
-      response.write(`\n\n${errorEvent(this.#style, error, this.answerId)}`, () => response.destroy());
+      const event = `\n\n${errorEvent(this.#style, error, this.answerId)}`;
+      this.#behindAll(() => response.write(event, () => response.destroy()));
     }
   }
 
-  /** Breaks the connection. */
+  /** Breaks the connection, when its turn has come: the answers before it go out whole. What waits goes at once. */
   destroy(): void {
     const response = this.#response;
     clearTimeout(this.#linger);
     this.#isOver = true;
-    // One that waits behind another in a pipeline has no connection of its own: only the client's can be broken.
-    if (response.socket === null && !response.writableFinished) response.req.socket.destroy();
+    this.#drop();
     response.destroy();
+  }
+
+  /** Holds the first piece before its turn: what Node holds in its place could not be let go of. */
+  #waitForTurn(chunk: Buffer): void {
+    this.#isWaiting = true;
+    this.#backlog.push(chunk);
+    this.#response.once("socket", () => process.nextTick(this.#onTaken));
+  }
+
+  /** Whether the connection has taken all, or what was written in this turn goes out at its end, as one. */
+  #takesMore(): boolean {
+    const { writableLength, socket } = this.#response;
+    if (writableLength === 0) this.#pieces = 0;
+    else if (!socket?.writableCorked || this.#pieces === MAX_PIECES) return false;
+    this.#pieces++;
+    return true;
+  }
+
+  /** The connection has taken what was written: a block follows. */
+  readonly #onTaken = (error?: Error | null): void => {
+    if (error) {
+      this.#drop();
+      return;
+    }
+    const block = this.#backlog.shift();
+    if (block === undefined) this.#isWaiting = false;
+    else this.#response.write(block, this.#onTaken);
+    if (this.#backlog.size === 0) this.#doLast();
+  };
+
+  /** Does something when all that waits here has been written: at once where nothing does. */
+  #behindAll(last: () => void): void {
+    this.#last = last;
+    if (this.#backlog.size === 0) this.#doLast();
+  }
+
+  #doLast(): void {
+    const last = this.#last;
+    this.#last = null;
+    last?.();
+  }
+
+  /** Lets go of what nobody is going to take any more. */
+  #drop(): void {
+    this.#backlog.clear();
+    this.#last = null;
   }
 
   #breakOff(): void {

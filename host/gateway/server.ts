@@ -1,6 +1,11 @@
 // The gateway: Fastify routes over one router and its fleet of workers.
 
-import type { ServerResponse } from "node:http";
+import {
+  createServer as createHttpServer,
+  type IncomingMessage,
+  type Server,
+  type ServerResponse,
+} from "node:http";
 import type { Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
@@ -10,7 +15,7 @@ import type { Worker, WorkerOptions } from "../routing/worker.js";
 import { RequestReader } from "../session/request-reader.js";
 import { createAdmin } from "./admin.js";
 import { Beat, type Clock, PROCESS_CLOCK } from "./clock.js";
-import { errorBody, type GatewayError } from "./errors.js";
+import { errorBody, type GatewayError, sendError, styleOf } from "./errors.js";
 import { type Endpoint, Exchange, type ExchangeContext } from "./exchange.js";
 import { Fleet } from "./fleet.js";
 import { droppedHeaders } from "./headers.js";
@@ -18,10 +23,11 @@ import { InFlight } from "./in-flight.js";
 import type { DataPlaneOptions } from "./options.js";
 import { Outcomes } from "./outcomes.js";
 import type { Deadlines } from "./patience.js";
+import { MAX_AT_ONCE, Pipelines, readOn } from "./pipeline.js";
 import { PolicyWatch } from "./policy-watch.js";
-import { RequestLog } from "./request-log.js";
+import { RequestLog, RequestRecord } from "./request-log.js";
 import { Retries } from "./retries.js";
-import { ByteAccount } from "./upload.js";
+import { ByteAccount, discardBody } from "./upload.js";
 
 /** Endpoints that are proxied, each with its error shapes. */
 const ENDPOINTS: readonly Endpoint[] = [
@@ -35,6 +41,11 @@ const ENDPOINTS: readonly Endpoint[] = [
 const POLL_INTERVAL_MS = 5_000;
 /** Milliseconds that clients get to read that their answers were cut. */
 const CUT_MS = 1_000;
+const TOO_MANY_PIPELINED: GatewayError = {
+  status: 503,
+  code: "too_many_pipelined",
+  message: `one connection may have ${MAX_AT_ONCE} requests under way at once`,
+};
 
 export interface GatewayOptions {
   readonly router: Router;
@@ -56,6 +67,14 @@ export interface GatewayOptions {
   readonly clock?: Clock;
 }
 
+/** How a gateway ended. */
+export interface Drained {
+  /** How many requests were cut. */
+  readonly cut: number;
+  /** What they were cut by, if any: the deadline, or a call of `close` before it. */
+  readonly by: "deadline" | "close" | null;
+}
+
 /** A gateway that can be started once. */
 export interface Gateway {
   /**
@@ -67,9 +86,9 @@ export interface Gateway {
   listenAdmin(host: string, port: number): Promise<string>;
   /**
    * Stops listening and lets what is under way finish, at most `deadlineMs`; then, or at the next call of `close`, cuts the
-   * rest with an error. Resolves to how many were cut.
+   * rest with an error. Resolves to how it ended.
    */
-  drain(deadlineMs: number): Promise<number>;
+  drain(deadlineMs: number): Promise<Drained>;
   /** Stops listening and cuts everything that is open. */
   close(): Promise<void>;
   /**
@@ -95,7 +114,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     );
   });
   const ask = { reader: options.reader ?? new RequestReader(), allowPin, allowAffinityHeader };
-  const app = createServer();
+  const app = createServer(new Pipelines((request, response) => refusePipelined(context, request, response)));
   const admin = createAdmin({ router, fleet, ask, bodyLimit: limits.bodyBytes, token });
   const watch = new PolicyWatch(router, log);
   const underWay = new InFlight(limits.bufferedTotalBytes);
@@ -127,16 +146,16 @@ export function createGateway(options: GatewayOptions): Gateway {
     stopBeating();
     await fleet.stop();
   };
-  const drain = async (deadlineMs: number): Promise<number> => {
+  const drain = async (deadlineMs: number): Promise<Drained> => {
     underWay.isClosing = true;
     app.server.close();
-    const isOver = await endsBefore(underWay.empty(), deadlineMs, hurry.signal);
+    const by = await whatCuts(underWay.empty(), deadlineMs, hurry.signal);
     const cut = underWay.size;
-    if (!isOver) await cutAll(underWay);
+    if (by !== null) await cutAll(underWay);
     await end();
-    return cut;
+    return { cut, by };
   };
-  let draining: Promise<number> | undefined;
+  let draining: Promise<Drained> | undefined;
   return {
     async listen(host, port) {
       const address = await app.listen({ host, port });
@@ -168,10 +187,10 @@ function deadlines(beat: Beat, { timeouts, streams }: DataPlaneOptions): Deadlin
   };
 }
 
-/** Whether a promise is fulfilled within a time, and before `hurry` is heard. */
-async function endsBefore(promise: Promise<void>, ms: number, hurry: AbortSignal): Promise<boolean> {
-  const late = delay(ms, false, { signal: hurry, ref: false }).catch(() => false);
-  return Promise.race([promise.then(() => true), late]);
+/** What comes before a promise is fulfilled: its deadline, or the word to hurry; null where neither does. */
+async function whatCuts(promise: Promise<void>, ms: number, hurry: AbortSignal): Promise<Drained["by"]> {
+  const late = delay(ms, "deadline" as const, { signal: hurry, ref: false }).catch(() => "close" as const);
+  return Promise.race([promise.then(() => null), late]);
 }
 
 /** Ends what is under way, and gives its clients a moment to hear of it. */
@@ -180,37 +199,72 @@ async function cutAll(underWay: InFlight): Promise<void> {
   await Promise.race([underWay.empty(), delay(CUT_MS, undefined, { ref: false })]);
 }
 
-function createServer(): FastifyInstance {
+function createServer(pipelines: Pipelines): FastifyInstance {
   const app = Fastify({
     logger: false,
-    keepAliveTimeout: 75_000,
-    requestTimeout: 0,
     forceCloseConnections: true,
-    http: { headersTimeout: 60_000 },
-    clientErrorHandler: answerGarbage,
+    serverFactory: (handle) => createHttp(pipelines, handle),
+    clientErrorHandler: (error, socket) => answerGarbage(pipelines, error, socket),
     frameworkErrors: (_error, request, reply) => {
-      sendOwn(request, reply, {
-        status: 400,
-        code: "invalid_request",
-        message: "the path is not a valid URL",
-      });
+      const message = "the path is not a valid URL";
+      sendOwn(request, reply, { status: 400, code: "invalid_request", message });
     },
   });
-  // Every pipelined request on a connection listens for its end.
-  app.server.on("connection", (socket) => socket.setMaxListeners(0));
-  app.setNotFoundHandler((request, reply) => {
-    sendOwn(request, reply, {
-      status: 404,
-      code: "unknown_path",
-      message: `there is no ${request.method} ${request.url}`,
-    });
-  });
+  // No route of the gateway's own takes a body: none is waited for.
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser("*", (_request, _payload, done) => done(null));
+  app.setNotFoundHandler(sendUnknownPath);
   app.setErrorHandler((error: { statusCode?: number; message: string }, request, reply) => {
     const status = error.statusCode ?? 500;
     const message = status < 500 ? error.message : "the gateway failed to handle the request";
-    sendOwn(request, reply, { status, code: status < 500 ? "invalid_request" : "internal_error", message });
+    if (request.is404) sendUnknownPath(request, reply);
+    else
+      sendOwn(request, reply, { status, code: status < 500 ? "invalid_request" : "internal_error", message });
   });
   return app;
+}
+
+/** Node's server, every answer of which waits in its connection's pipeline as one of a limited number. */
+function createHttp(
+  pipelines: Pipelines,
+  handle: (request: IncomingMessage, response: ServerResponse) => void,
+): Server {
+  const options = {
+    ...{ keepAliveTimeout: 75_000, headersTimeout: 60_000, requestTimeout: 0 },
+    // What Node itself refuses it does not count.
+    requireHostHeader: false,
+  };
+  const server = createHttpServer(options, (request, response) => {
+    if (!pipelines.admits(request, response)) return;
+    if (request.headers.host === undefined && request.httpVersionMinor === 1) sendBare(response, 400);
+    else handle(request, response);
+  });
+  server.on("checkExpectation", (request: IncomingMessage, response: ServerResponse) => {
+    if (pipelines.admits(request, response)) sendBare(response, 417);
+  });
+  return server.on("connection", readOn);
+}
+
+/** Answers as Node does what is no request to any route. */
+function sendBare(response: ServerResponse, status: 400 | 417): void {
+  discardBody(response);
+  if (status === 400) response.shouldKeepAlive = false;
+  response.writeHead(status).end();
+}
+
+function refusePipelined(
+  { outcomes, requestLog, clock }: ExchangeContext,
+  request: IncomingMessage,
+  response: ServerResponse,
+): void {
+  const endpoint = ENDPOINTS.find(({ path }) => request.method === "POST" && path === pathOf(request.url!));
+  if (endpoint) {
+    const record = new RequestRecord(endpoint.path, clock);
+    record.status = TOO_MANY_PIPELINED.status;
+    outcomes.count(TOO_MANY_PIPELINED.code);
+    requestLog.ended(record, TOO_MANY_PIPELINED.code, undefined, [], true);
+  }
+  sendError(response, styleOf(request.url!), TOO_MANY_PIPELINED);
 }
 
 const GARBAGE_STATUS: Readonly<Record<string, string>> = {
@@ -220,7 +274,9 @@ const GARBAGE_STATUS: Readonly<Record<string, string>> = {
 };
 
 /** Answers what is no HTTP, and closes the connection; never into an answer under way, as Fastify's own handler does. */
-function answerGarbage(error: Error & { code?: string }, socket: Socket): void {
+function answerGarbage(pipelines: Pipelines, error: Error & { code?: string }, socket: Socket): void {
+  // The rest of what was read last may be the half of a head, which Node waits for in vain.
+  if (error.code === "ERR_HTTP_REQUEST_TIMEOUT" && pipelines.isClosed(socket)) return;
   // As Node does where nobody handles it.
   const { _httpMessage: answer } = socket as Socket & { _httpMessage?: ServerResponse | null };
   if (socket.writable && !answer?.headersSent && error.code !== "ECONNRESET") {
@@ -230,9 +286,20 @@ function answerGarbage(error: Error & { code?: string }, socket: Socket): void {
   socket.destroy();
 }
 
+function sendUnknownPath(request: FastifyRequest, reply: FastifyReply): void {
+  const message = `there is no ${request.method} ${request.url}`;
+  sendOwn(request, reply, { status: 404, code: "unknown_path", message });
+}
+
 function sendOwn(request: FastifyRequest, reply: FastifyReply, error: GatewayError): void {
-  const style = request.url.startsWith("/v1/messages") ? "anthropic" : "openai";
-  void reply.code(error.status).type("application/json").send(errorBody(style, error));
+  discardBody(reply.raw);
+  const body = errorBody(styleOf(request.url), error);
+  void reply.code(error.status).type("application/json").send(body);
+}
+
+/** The path of a request's target, without its query. */
+function pathOf(url: string): string {
+  return url.split("?", 1)[0]!;
 }
 
 function addProxy(app: FastifyInstance, context: ExchangeContext): void {
@@ -251,8 +318,12 @@ function addProxy(app: FastifyInstance, context: ExchangeContext): void {
 
 function addOwnRoutes(app: FastifyInstance, context: ExchangeContext): void {
   const { router, fleet, underWay } = context;
-  app.get("/v1/models", (_request, reply) => reply.send({ object: "list", data: fleet.models() }));
+  app.get("/v1/models", (_request, reply) => {
+    discardBody(reply.raw);
+    return reply.send({ object: "list", data: fleet.models() });
+  });
   app.get("/health", (_request, reply) => {
+    discardBody(reply.raw);
     const status = router.status();
     const ready = !underWay.isClosing && status.workers.some(({ eligible }) => eligible);
     const degraded = status.policies.some(({ state }) => state === "quarantined");

@@ -1,6 +1,8 @@
 // A request's body on its way into memory: within its own limit, and within one for all of them.
 
-import type { IncomingMessage } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { Gathered } from "./blocks.js";
+import { inTurn } from "./pipeline.js";
 
 /** Bytes that many hold together, up to a limit. */
 export class ByteAccount {
@@ -36,8 +38,11 @@ export class Upload {
   readonly #request: IncomingMessage;
   readonly #limit: number;
   readonly #account: ByteAccount;
-  readonly #chunks: Buffer[] = [];
+  readonly #gathered = new Gathered();
+  /** Bytes that count. */
   #size = 0;
+  /** Its length, where the client told it. */
+  #expected = Number.POSITIVE_INFINITY;
   #done: ((result: UploadResult) => void) | null = null;
 
   /** `limit` is that of this body, in bytes; `account` counts all bodies. */
@@ -54,10 +59,12 @@ export class Upload {
 
   /** Reads the body and calls `done` once. A declared length over a limit is refused before anything is read. */
   read(done: (result: UploadResult) => void): void {
-    const declared = Number(this.#request.headers["content-length"] ?? 0);
+    const length = this.#request.headers["content-length"];
+    const declared = Number(length ?? 0);
     if (declared > this.#limit) done("too_large");
     else if (!this.#account.hasRoom(declared)) done("no_room");
     else {
+      if (length !== undefined) this.#expected = declared;
       this.#done = done;
       this.#request.on("data", this.#onData).on("end", this.#onEnd).on("close", this.#onClose);
     }
@@ -73,7 +80,7 @@ export class Upload {
   free(): void {
     this.#account.add(-this.#size);
     this.#size = 0;
-    this.#chunks.length = 0;
+    this.#gathered.clear();
   }
 
   readonly #onData = (chunk: Buffer): void => {
@@ -82,33 +89,34 @@ export class Upload {
     else {
       this.#size += chunk.length;
       this.#account.add(chunk.length);
-      this.#chunks.push(chunk);
+      this.#gathered.push(chunk, this.#expected);
     }
   };
 
-  readonly #onEnd = (): void => {
-    const chunks = this.#chunks;
-    this.#end(chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks, this.#size));
-  };
+  readonly #onEnd = (): void => this.#end(this.#gathered.bytes);
 
   readonly #onClose = (): void => this.#end("aborted");
 
   #end(result: UploadResult): void {
     const done = this.#done;
     this.stop();
-    this.#chunks.length = 0;
+    this.#gathered.clear();
     done?.(result);
   }
 }
 
 /**
- * Throws away the rest of a body that was refused, so that the client can read the answer instead of meeting a reset;
- * cuts the connection of one that goes on sending.
+ * Throws away the rest of the body of a request that has its answer without it, so that the client can read that instead of
+ * meeting a reset; cuts the connection of one that goes on sending, when the answers before this one are out.
  */
-export function discardBody(request: IncomingMessage): void {
+export function discardBody(response: ServerResponse): void {
+  const { req: request } = response;
   if (request.complete) return;
   request.on("error", () => {});
   request.resume();
-  const timer = setTimeout(() => request.destroy(), LINGER_MS);
-  request.once("close", () => clearTimeout(timer));
+  inTurn(response, () => {
+    if (request.complete) return;
+    const timer = setTimeout(() => request.destroy(), LINGER_MS);
+    request.once("close", () => clearTimeout(timer));
+  });
 }

@@ -1,10 +1,12 @@
 // The first event of a stream, however its bytes are split.
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { type FirstEvent, FirstEventReader } from "../../host/gateway/first-event.js";
+import { type FirstEvent, FirstEventReader, HeldStream } from "../../host/gateway/first-event.js";
 
 /** The most that is looked at. */
 const MOST = 65_536;
+
+const LETTER = Buffer.from("a");
 
 /** What a reader makes of chunks: the first answer that is not `incomplete`, and after how many bytes it came. */
 function read(...chunks: (string | Buffer)[]): { first: FirstEvent; at: number } {
@@ -199,6 +201,33 @@ describe("a stream in pieces", () => {
         expect(first === "incomplete" || first === "good" || (first >= 400 && first < 600)).toBe(true);
       }),
     );
+  });
+});
+
+describe("a first event that never gets whole", () => {
+  it("costs no more for each byte the more have come", () => {
+    const cost = (count: number, readers: number): number => {
+      const before = process.cpuUsage();
+      for (let n = 0; n < readers; n++) {
+        const reader = new FirstEventReader();
+        for (let i = 0; i < count; i++) reader.push(LETTER);
+      }
+      const { user, system } = process.cpuUsage(before);
+      return user + system;
+    };
+    cost(6_500, 10);
+    // As many bytes in all. Where each byte looks through all before it, these are ten times the work.
+    const few = Math.max(...[1, 2, 3].map(() => cost(6_500, 10)));
+    const many = Math.min(...[1, 2, 3].map(() => cost(65_000, 1)));
+    expect(many).toBeLessThan(4 * few);
+  });
+
+  it("is held without the reads that its bytes came in", () => {
+    const held = new HeldStream({ status: 200, message: undefined, headers: {}, raw: [] });
+    const read = Buffer.alloc(MOST, "a");
+    for (let i = 0; i < MOST; i++) held.push(read.subarray(i, i + 1));
+    expect(held.bytes.equals(read)).toBe(true);
+    expect(held.bytes.buffer.byteLength).toBeLessThanOrEqual(2 * MOST + 4_096);
   });
 });
 

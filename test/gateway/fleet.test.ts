@@ -91,4 +91,29 @@ describe("models", () => {
     ).toEqual([...["mine", "m"]]);
     expect((await post(fixed.url + CHAT, { model: "other" })).status).toBe(404);
   });
+
+  it("leaves out of an entry what is nested too deep to be sure of, for the list's sake, and nothing else", async () => {
+    const nested = (levels: number) => "[".repeat(levels) + "]".repeat(levels);
+    const members = `"owned_by":"x","meta":{"a":[{"b":1}]},"eight":${nested(8)}`;
+    const deep = `"nine":${nested(9)},"endless":${nested(200_000)},"__proto__":${nested(20)}`;
+    const odd = await upstream(() => {});
+    odd.server.removeAllListeners("request");
+    odd.server.on("request", (_request, response) => {
+      response.end(`{"data":[{"id":"odd",${members},${deep}},{"id":"odd too",${members}}]}`);
+    });
+    const good = await upstream(() => {});
+    const { url } = await gateway({ urls: [odd.url, good.url] });
+    const shown = JSON.parse(`{${members}}`);
+    expect(await get(`${url}/v1/models`)).toEqual({
+      status: 200,
+      body: {
+        object: "list",
+        data: [
+          { ...shown, id: "odd" },
+          { ...shown, id: "odd too" },
+          { id: "m", object: "model", owned_by: "test" },
+        ],
+      },
+    });
+  });
 });

@@ -490,6 +490,37 @@ describe("what goes wrong behind a comment", () => {
     expect(chat.eventData(await told(got, chat)).message).toBe(`worker "w0" answered with status ${status}`);
   });
 
+  it("an error that goes on and on is told as soon as it is too long, and its request aborted", async () => {
+    const running = await scene();
+    const { got, post } = await commented(running);
+    const { response } = post;
+    response.writeHead(500).write("x".repeat(70_000));
+    expect(chat.eventData(await told(got, chat)).message).toBe('worker "w0" answered with status 500');
+    await until(() => response.destroyed && inFlight(running.router) === 0);
+  });
+
+  it("an error that trickles in is told when its time is up; until then comments go on", async () => {
+    const timeouts = { firstByteMs: 10 * SILENCE, idleMs: 10 * SILENCE };
+    const running = await scene(1, { timeouts });
+    const { got, post } = await commented(running);
+    const { response } = post;
+    response.writeHead(500).flushHeaders();
+    let comments = 1;
+    for (; comments < 10; comments++) {
+      response.write("x");
+      await flushed(response);
+      running.clock.advance(SILENCE);
+      await until(() => got.text === COMMENT.repeat(comments + 1));
+    }
+    expect(inFlight(running.router)).toBe(1);
+    response.write("x");
+    await flushed(response);
+    running.clock.advance(3 * SILENCE);
+    expect(await got.isWhole).toBe(false);
+    expect(got.text).toContain('worker \\"w0\\" answered with status 500');
+    expect(inFlight(running.router)).toBe(0);
+  });
+
   it("a long message is cut short", async () => {
     const running = await scene();
     const { got, post } = await commented(running);
@@ -538,7 +569,7 @@ describe("what goes wrong behind a comment", () => {
   it("the end of the gateway is told", async () => {
     const running = await scene();
     const { got } = await commented(running);
-    expect(await running.gateway.drain(1)).toBe(1);
+    expect((await running.gateway.drain(1)).cut).toBe(1);
     expect(chat.eventData(await told(got, chat))).toMatchObject({ code: "shutting_down" });
   });
 });

@@ -29,6 +29,22 @@ describe("an error behind a keep-alive", () => {
     expect(told(status, body)).toEqual({ status: sent, code: "worker_error", message });
   });
 
+  it.each([1, 1_000])(
+    "holds no more than is looked at, in pieces of %i bytes, and wants no more of it",
+    (size) => {
+      const answer = new LateAnswer("w", 500);
+      const read = Buffer.alloc(131_072, "x");
+      let taken = 0;
+      while (answer.push(read.subarray(5, 5 + size))) {
+        taken += size;
+        expect(answer.size).toBe(taken);
+      }
+      expect(taken).toBe(Math.floor(65_536 / size) * size);
+      expect([answer.push(Buffer.from("y")), answer.size]).toEqual([false, 0]);
+      expect(answer.error().message).toBe('worker "w" answered with status 500');
+    },
+  );
+
   it("has a message of at most a thousand characters", () => {
     expect(told(500, `{"message":"${"x".repeat(5_000)}"}`).message).toBe("x".repeat(1_000));
   });

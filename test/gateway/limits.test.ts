@@ -125,8 +125,9 @@ function rawRequest(user: string): string {
 
 /** Has an answer behind a dam grow, and resolves when the gateway has what was sent, or has made room for it. */
 async function grow({ url, answers, aborted }: Running, user: string, size: number): Promise<DataPlaneView> {
-  const before = await dataPlaneOf(url);
+  // Before anything is waited for: one that was cut just now grows no more.
   const gone = aborted.length;
+  const before = await dataPlaneOf(url);
   answers.get(user)!.write(Buffer.alloc(size, "x"));
   return untilDataPlane(
     url,

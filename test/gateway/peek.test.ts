@@ -3,12 +3,14 @@ import { setImmediate as turn } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
 import { open, post, text } from "./client.js";
 import { CHAT, type Crew, crew, type Deed, hold, refuse, reset, serve } from "./crew.js";
+import { untilDataPlane } from "./data-plane.js";
 import { inFlight, until } from "./fixture.js";
 import { VirtualClock } from "./virtual-clock.js";
 
 const PEEK = { streams: { peek: true } };
 const STREAM = { stream: true };
 const FULL = 'data: {"error":{"message":"out of blocks","code":503}}\n\n';
+const WORKING = ": working\n\n";
 const GOOD = 'data: {"by":"w1"}\n\ndata: [DONE]\n\n';
 
 /** Answers with 200 and a stream of these bytes, each chunk in a turn of its own. */
@@ -43,6 +45,12 @@ async function ask(self: Crew, key: string, members: object = {}, path = CHAT): 
 /** The last request's line in the log. */
 function logged({ running }: Crew): { level: number; failed?: string[] } {
   return running.log.map((line) => JSON.parse(line)).findLast(({ msg }) => msg === "request");
+}
+
+/** Resolves when the gateway has had the time to read what its worker wrote: a request there and back, and some turns. */
+async function isRead({ running }: Crew): Promise<void> {
+  await post(`${running.url}/v1/none`, {});
+  for (let i = 0; i < 3; i++) await turn();
 }
 
 describe("an error as the first event", () => {
@@ -269,6 +277,93 @@ describe("while the head is held back", () => {
     expect(self.order).toBe("w0");
   });
 
+  it("a worker that only comments is waited for as if it were silent: keep-alives, then all that it sent", async () => {
+    const clock = new VirtualClock();
+    const self = await crew([begin(WORKING), serve], { streams: { peek: true, keepAliveMs: 15_000 }, clock });
+    const opened = open(self.running.url + CHAT, { model: "m", ...STREAM });
+    await until(() => self.order === "w0");
+    await isRead(self);
+    for (let i = 0; i < 4; i++) {
+      clock.advance(3_000);
+      self.asked[0]!.response.write(WORKING);
+      await isRead(self);
+    }
+    clock.advance(4_000);
+    const message = await opened;
+    self.asked[0]!.response.end(GOOD);
+    expect(await text(message)).toBe(`${WORKING.repeat(5)}: keep-alive\n\n${GOOD}`);
+  });
+
+  it("a worker that has sent its head alone is waited for with one keep-alive after the other", async () => {
+    const clock = new VirtualClock();
+    const self = await crew([begin(), serve], { streams: { peek: true, keepAliveMs: 15_000 }, clock });
+    const opened = open(self.running.url + CHAT, { model: "m", ...STREAM });
+    await until(() => self.order === "w0");
+    await isRead(self);
+    clock.advance(60_000);
+    const message = await opened;
+    self.asked[0]!.response.end(GOOD);
+    expect(await text(message)).toBe(`${": keep-alive\n\n".repeat(4)}${GOOD}`);
+  });
+
+  it("a worker that only comments has until the first byte is due, and no longer", async () => {
+    const clock = new VirtualClock();
+    const timeouts = { firstByteMs: 60_000, idleMs: 60_000 };
+    const self = await crew([begin(WORKING), serve], { ...PEEK, timeouts, clock });
+    const got = ask(self, "s");
+    await until(() => self.order === "w0");
+    for (let i = 0; i < 5; i++) {
+      await isRead(self);
+      clock.advance(10_000);
+      self.asked[0]!.response.write(WORKING);
+    }
+    await isRead(self);
+    expect(self.loads).toBe("1 0");
+    clock.advance(12_000);
+    expect(await got).toEqual([504, undefined, expect.stringContaining('"worker_timeout"')]);
+    expect(self.loads).toBe("0 0");
+  });
+
+  it("a client that reads is not cut for all of it that goes out at once", async () => {
+    const limits = { streamBufferBytes: 16_384 };
+    const long = Array.from({ length: 40 }, () => `: ${"x".repeat(1_000)}\n\n`);
+    for (const chunks of [
+      [...long, GOOD],
+      long,
+      [long.join(""), GOOD],
+      [GOOD, `data: ${"x".repeat(60_000)}\n\n`],
+    ]) {
+      const self = await crew([stream(...chunks), serve], { ...PEEK, limits });
+      expect(await ask(self, "s")).toEqual([200, "w0", chunks.join("")]);
+      expect(await self.dataPlane()).toMatchObject({ buffered_bytes: 0, outcomes: { complete: 1 } });
+    }
+  });
+
+  it("a stream that is cut when it goes out does not end as if it were whole", async () => {
+    // With its head it is above the limit, without it below.
+    const limits = { bufferedTotalBytes: 64_000 };
+    const deed: Deed = ({ response }) => {
+      const headers = { "content-type": "text/event-stream", "x-large": "y".repeat(14_000) };
+      response.writeHead(200, headers).end(`data: ${"x".repeat(48_000)}`);
+    };
+    const self = await crew([deed, serve], { ...PEEK, limits });
+    const sent = { model: "m", ...STREAM };
+    await expect(post(self.running.url + CHAT, sent)).rejects.toThrow("aborted");
+    expect(await self.dataPlane()).toMatchObject({ outcomes: { client_too_slow: 1 } });
+    expect(self.loads).toBe("0 0");
+  });
+
+  it("what is held back counts among all that waits, and is told of where that is too much", async () => {
+    const limits = { bufferedTotalBytes: 64_000 };
+    const self = await crew([begin(`data: ${"x".repeat(50_000)}`), serve], { ...PEEK, limits });
+    const got = ask(self, "s").catch((error: Error) => error.message);
+    await untilDataPlane(self.running.url, ({ buffered_bytes }) => buffered_bytes >= 50_000);
+    self.asked[0]!.response.write("x".repeat(8_000));
+    await until(() => self.asked[0]!.isGone);
+    expect(await got).toEqual([502, undefined, expect.stringContaining('"client_too_slow"')]);
+    expect(await self.dataPlane()).toMatchObject({ buffered_bytes: 0, outcomes: { client_too_slow: 1 } });
+  });
+
   it("a worker that falls silent is told of by its time", async () => {
     const clock = new VirtualClock();
     const timeouts = { firstByteMs: 60_000, idleMs: 60_000 };
@@ -278,5 +373,48 @@ describe("while the head is held back", () => {
     clock.advance(150_000);
     expect(await got).toEqual([504, undefined, expect.stringContaining('"worker_timeout"')]);
     expect(self.loads).toBe("0 0");
+  });
+});
+
+describe("a worker that has sent nothing but comments", () => {
+  const MINUTE = 60_000;
+
+  /** Has a worker send a comment, and resolves when the gateway has it; its client has got nothing. */
+  async function comment(self: Crew): Promise<void> {
+    const { response } = self.asked.at(-1)!;
+    await new Promise<void>((resolve) => response.write(": working\n\n", () => resolve()));
+    for (let i = 0; i < 3; i++) await turn();
+  }
+
+  it("is waited for as long as for a first byte, and no longer", async () => {
+    const clock = new VirtualClock();
+    const self = await crew([begin(), serve], { ...PEEK, clock });
+    const reply = ask(self, "s");
+    await until(() => self.asked.length === 1);
+    for (let minutes = 0; minutes < 30; minutes += 5) {
+      await comment(self);
+      clock.advance(5 * MINUTE);
+    }
+    clock.advance(2_000);
+    expect(await reply).toEqual([504, undefined, expect.stringContaining('"code":"worker_timeout"')]);
+    expect(logged(self).failed).toEqual(["w0: first byte timeout"]);
+    expect(self.loads).toBe("0 0");
+  });
+
+  it("does not keep its client from hearing that it goes on", async () => {
+    const clock = new VirtualClock();
+    const self = await crew([begin()], { streams: { peek: true, keepAliveMs: 15_000 }, clock });
+    const opened = open(self.running.url + CHAT, { model: "m", ...STREAM });
+    await until(() => self.asked.length === 1);
+    await comment(self);
+    clock.advance(15_000);
+    const message = await opened;
+    let got = "";
+    message.setEncoding("utf8").on("data", (part: string) => {
+      got += part;
+    });
+    await until(() => got === ": working\n\n: keep-alive\n\n");
+    self.asked[0]!.response.end("data: 1\n\n");
+    await until(() => got.endsWith("data: 1\n\n"));
   });
 });

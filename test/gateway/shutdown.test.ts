@@ -33,7 +33,7 @@ async function stream(url: string, waiting: ServerResponse[], path = CHAT): Prom
 describe("drain", () => {
   it("resolves at once where nothing is under way", async () => {
     const { gateway: running, url } = await withWaiting();
-    expect(await running.drain(AN_HOUR)).toBe(0);
+    expect(await running.drain(AN_HOUR)).toEqual({ cut: 0, by: null });
     await expect(open(url + CHAT, ask)).rejects.toThrow("ECONNREFUSED");
   });
 
@@ -51,7 +51,7 @@ describe("drain", () => {
     expect(await text(answer)).toBe("{}");
     waiting[0]!.end("data: [DONE]\n\n");
     expect(await text(begun)).toBe("data: 1\n\ndata: [DONE]\n\n");
-    expect(await drained).toBe(0);
+    expect((await drained).cut).toBe(0);
   });
 
   it("refuses what comes on a connection that is open, and says that it is not ready", async () => {
@@ -70,7 +70,7 @@ describe("drain", () => {
     expect(inFlight(router)).toBe(1);
     waiting[0]!.end();
     await text(begun);
-    expect(await drained).toBe(0);
+    expect((await drained).cut).toBe(0);
     socket.destroy();
   });
 
@@ -85,7 +85,7 @@ describe("drain", () => {
       const begun = await stream(url, waiting, path);
       const unanswered = open(url + path, ask);
       await until(() => waiting.length === 2);
-      expect(await running.drain(1)).toBe(2);
+      expect(await running.drain(1)).toEqual({ cut: 2, by: "deadline" });
       const answer = await unanswered;
       expect(answer.statusCode).toBe(503);
       expect(await text(answer)).toContain("the gateway is shutting down");
@@ -104,8 +104,21 @@ describe("drain", () => {
     const begun = await stream(url, waiting);
     const drained = running.drain(AN_HOUR);
     await running.close();
-    expect(await drained).toBe(1);
+    expect(await drained).toEqual({ cut: 1, by: "close" });
     await expect(text(begun)).rejects.toThrow("aborted");
+  });
+
+  it("was the deadline's doing also where `close` is called while the clients that it cut are told", async () => {
+    const { gateway: running, url, waiting, log } = await withWaiting();
+    const begun = await stream(url, waiting);
+    // It reads nothing, so that it is waited for.
+    begun.pause();
+    waiting[0]!.write(Buffer.alloc(900_000, "x"));
+    const drained = running.drain(1);
+    await until(() => log.some((line) => line.includes('"outcome":"shutting_down"')));
+    await running.close();
+    expect(await drained).toEqual({ cut: 1, by: "deadline" });
+    begun.on("error", () => {}).destroy();
   });
 
   it("forgets a client that leaves meanwhile", async () => {
@@ -115,6 +128,6 @@ describe("drain", () => {
     await until(() => waiting.length === 1);
     const drained = running.drain(AN_HOUR);
     sent.destroy();
-    expect(await drained).toBe(0);
+    expect((await drained).cut).toBe(0);
   });
 });

@@ -3,6 +3,8 @@ import { once } from "node:events";
 import type { ServerResponse } from "node:http";
 import { connect, type Socket } from "node:net";
 import { setImmediate as turn } from "node:timers/promises";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { RequestReader } from "../../host/session/request-reader.js";
 import { post } from "./client.js";
@@ -345,6 +347,41 @@ describe("the bodies of all requests", () => {
     expect(inFlight(router)).toBe(1);
   });
 });
+
+describe("a body in single bytes", () => {
+  it.each([20_000, 200_000])(
+    "%i of them cost little more memory than they are, and reach the worker",
+    async (size) => {
+      const { url, bodies, waiting } = await withWorker();
+      const client = new Client(url);
+      const body = bodyOf(size);
+      const chunks = [...body].map((byte) => `1\r\n${byte}\r\n`);
+      const blocks: Buffer[] = [];
+      for (let at = 0; at < size; at += 10_000)
+        blocks.push(Buffer.from(chunks.slice(at, at + 10_000).join("")));
+      chunks.length = 0;
+      client.head(CHUNKED);
+      await untilDataPlane(url, ({ requests_in_flight }) => requests_in_flight === 1);
+      const before = memory();
+      for (const block of blocks) client.send(block);
+      await untilDataPlane(url, ({ body_bytes }) => body_bytes === size);
+      // One by one they took 370 bytes each.
+      expect(memory() - before).toBeLessThan(20 * size + 4_000_000);
+      client.send("0\r\n\r\n");
+      await until(() => waiting.length === 1);
+      expect(bodies[0]!.toString()).toBe(body);
+      waiting[0]!.end("{}");
+    },
+  );
+});
+
+/** Bytes of memory in this process, garbage not counted. */
+function memory(): number {
+  setFlagsFromString("--expose-gc");
+  (runInNewContext("gc") as () => void)();
+  const { arrayBuffers, heapUsed } = process.memoryUsage();
+  return arrayBuffers + heapUsed;
+}
 
 describe("a body of 1.2 MB with 200 messages", () => {
   it("passes, is read once, and reaches its worker byte for byte (D13)", async () => {
