@@ -99,6 +99,7 @@ export class Exchange implements AttemptListener, UnderWay {
   /** Whether it will be seen in a moment whether its reader is too slow. */
   #isSuspect = false;
   #over = false;
+  /** Whether all of the worker's answer has come, and its reader takes what there is of it still. */
   #isComplete = false;
 
   /** `query` is what follows the endpoint's path, with its question mark. */
@@ -210,8 +211,8 @@ export class Exchange implements AttemptListener, UnderWay {
       this.#fail(this.#late.error());
       return;
     }
-    this.#finish("complete");
     this.#isComplete = true;
+    this.#finish("complete");
     this.#reply.end();
   }
 
@@ -232,7 +233,12 @@ export class Exchange implements AttemptListener, UnderWay {
 
   /** Ends it because the gateway ends. */
   cut(): void {
-    if (!this.#over) this.#fail(SHUTTING_DOWN);
+    if (this.#over) this.#tellEnd(SHUTTING_DOWN.code, true);
+    else this.#fail(SHUTTING_DOWN);
+  }
+
+  left(isWhole: boolean): void {
+    this.#tellEnd(isWhole ? "complete" : "client_gone");
   }
 
   /** Ends it because its reader is too slow. The worker's answer is never paused: undici 7 aborts the process when a paused one meets a close. */
@@ -242,9 +248,7 @@ export class Exchange implements AttemptListener, UnderWay {
   }
 
   destroy(): void {
-    // What ended well for its worker has ended badly for its reader after all.
-    if (this.#isComplete) this.#context.outcomes.count("client_too_slow");
-    this.#isComplete = false;
+    this.#tellEnd("client_too_slow", true);
     this.#reply.destroy();
   }
 
@@ -465,11 +469,10 @@ export class Exchange implements AttemptListener, UnderWay {
   /** Ends the exchange, and with it the worker's request where that is still under way. */
   #finish(outcome: string, isError = false): void {
     if (this.#over) return;
-    const { outcomes, requestLog } = this.#context;
-    const { failures } = this.#trail;
     const lease = this.#attempt?.lease;
-    outcomes.count(outcome);
-    requestLog.ended(this.#record, outcome, lease, failures, isError || failures.length > 0);
+    if (lease) this.#record.decided(lease);
+    // What ended well for its worker may end badly for its reader after all.
+    if (!this.#isComplete) this.#tell(outcome, isError);
     this.#over = true;
     this.#held = null;
     this.#late = null;
@@ -482,6 +485,20 @@ export class Exchange implements AttemptListener, UnderWay {
     else this.#upload.free();
     this.#body = null;
     this.#patience.enter("drain", this.#reply.waiting);
+  }
+
+  /** Tells how a request ended whose worker's answer had come; nothing where that is told. */
+  #tellEnd(outcome: string, isError = false): void {
+    if (this.#isComplete) this.#tell(outcome, isError);
+    this.#isComplete = false;
+  }
+
+  /** Counts a request under how it ended, and has it logged. */
+  #tell(outcome: string, isError: boolean): void {
+    const { outcomes, requestLog } = this.#context;
+    const { failures } = this.#trail;
+    outcomes.count(outcome);
+    requestLog.ended(this.#record, outcome, failures, isError || failures.length > 0);
   }
 }
 

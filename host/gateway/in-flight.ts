@@ -12,6 +12,8 @@ export interface UnderWay extends Buffering {
   beat(): void;
   /** Ends it before its time. */
   cut(): void;
+  /** It is over for its client as well, who has got all that there was, or has not. */
+  left(isWhole: boolean): void;
 }
 
 /** All that are under way, from request to the last byte of the answer. */
@@ -44,6 +46,7 @@ export class InFlight {
       if (one.place < 0) return;
       this.#remove(one);
       this.buffers.forget(one);
+      one.left(response.writableFinished);
       if (this.#all.length === 0) this.#onEmpty();
     };
     one.place = this.#all.push(one) - 1;

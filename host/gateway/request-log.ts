@@ -12,6 +12,8 @@ export class RequestRecord {
   status = 0;
   /** Set where some worker serves it: any other name is the client's invention. */
   model: string | undefined;
+  /** Who served it and why; undefined where no worker did. */
+  decision: object | undefined;
   readonly #clock: Clock;
   readonly #cameAt: number;
   #bodyAt = Number.NaN;
@@ -21,6 +23,11 @@ export class RequestRecord {
     this.path = path;
     this.#clock = clock;
     this.#cameAt = clock.now();
+  }
+
+  /** Its last lease, while that is held. */
+  decided({ worker, policy, reason, session }: Lease): void {
+    this.decision = { worker: worker.id, policy, decision: reason, session };
   }
 
   /** Its body is whole. */
@@ -58,26 +65,14 @@ export class RequestLog {
   }
 
   /**
-   * A request ends, to be told before its lease is released. `outcome` is `complete`, `client_gone` or the code of an
+   * A request has ended. `outcome` is `complete`, `client_gone` or the code of an
    * error; `failures` how workers failed it; `isError` whether the gateway or a worker did.
    */
-  ended(
-    record: RequestRecord,
-    outcome: string,
-    lease: Lease | undefined,
-    failures: readonly string[],
-    isError: boolean,
-  ): void {
+  ended(record: RequestRecord, outcome: string, failures: readonly string[], isError: boolean): void {
     if (!this.#wants(isError)) return;
-    const { path, status, model } = record;
-    const decided = lease && {
-      worker: lease.worker.id,
-      policy: lease.policy,
-      decision: lease.reason,
-      session: lease.session,
-    };
+    const { path, status, model, decision } = record;
     const failed = failures.length > 0 ? failures : undefined;
-    const line = { path, outcome, status, model, ...decided, failed, ms: record.times() };
+    const line = { path, outcome, status, model, ...decision, failed, ms: record.times() };
     this.#log[isError ? "warn" : "info"](line, "request");
   }
 

@@ -4,21 +4,21 @@ import { type IncomingMessage, request, type ServerResponse } from "node:http";
 import { connect } from "node:net";
 import { describe, expect, it } from "vitest";
 import { open, text } from "./client.js";
-import { gateway, inFlight, until, upstream } from "./fixture.js";
+import { type GatewayFixture, gateway, inFlight, until, upstream } from "./fixture.js";
 
 const CHAT = "/v1/chat/completions";
 const ask = { model: "m", messages: [] };
 const AN_HOUR = 3_600_000;
 
 /** A gateway over one worker, which answers when it is told to. */
-async function withWaiting() {
+async function withWaiting(options: Omit<GatewayFixture, "urls"> = {}) {
   const waiting: ServerResponse[] = [];
   const aborted: boolean[] = [];
   const worker = await upstream((_request, response) => {
     response.on("close", () => aborted.push(!response.writableFinished));
     waiting.push(response);
   });
-  return { waiting, aborted, ...(await gateway({ urls: [worker.url] })) };
+  return { waiting, aborted, ...(await gateway({ ...options, urls: [worker.url] })) };
 }
 
 /** Opens a stream that has begun. */
@@ -52,6 +52,35 @@ describe("drain", () => {
     waiting[0]!.end("data: [DONE]\n\n");
     expect(await text(begun)).toBe("data: 1\n\ndata: [DONE]\n\n");
     expect((await drained).cut).toBe(0);
+  });
+
+  it("waits for a client that still takes what its worker has long sent", async () => {
+    const { gateway: running, url, waiting, log } = await withWaiting({ log: { requests: "all" } });
+    const size = 20_000_000;
+    const unread = open(url + CHAT, ask);
+    await until(() => waiting.length === 1);
+    waiting[0]!.end(Buffer.alloc(size, "x"));
+    const message = (await unread).pause();
+    await until(() => waiting[0]!.writableFinished);
+    const drained = running.drain(AN_HOUR);
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    expect(log.filter((line) => line.includes('"outcome"'))).toEqual([]);
+    expect((await text(message)).length).toBe(size);
+    expect(await drained).toEqual({ cut: 0, by: null });
+    expect(log.filter((line) => line.includes('"outcome":"complete"'))).toHaveLength(1);
+  });
+
+  it("counts among those that it cut a client that does not take the rest in time", async () => {
+    const { gateway: running, url, waiting, log } = await withWaiting({ log: { requests: "all" } });
+    const unread = open(url + CHAT, ask);
+    await until(() => waiting.length === 1);
+    waiting[0]!.end(Buffer.alloc(20_000_000, "x"));
+    const message = (await unread).pause();
+    await until(() => waiting[0]!.writableFinished);
+    expect(await running.drain(50)).toEqual({ cut: 1, by: "deadline" });
+    await expect(text(message)).rejects.toThrow();
+    const told = log.filter((line) => line.includes('"outcome"'));
+    expect(told.map((line) => JSON.parse(line).outcome)).toEqual(["shutting_down"]);
   });
 
   it("refuses what comes on a connection that is open, and says that it is not ready", async () => {
