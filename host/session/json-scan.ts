@@ -1,6 +1,6 @@
 // Reads a few members of a JSON text without building the tree: a hostile body must not block the thread.
 
-import { JsonStrings } from "./json-strings.js";
+import { JsonStrings, loadSearch } from "./json-strings.js";
 import {
   byteAt,
   CLOSE_BRACE,
@@ -37,6 +37,11 @@ interface Member {
 export class JsonPaths {
   readonly #root: Member[] = [];
   #count = 0;
+
+  /** Throws an Error where the process may not have the address space that the search for strings takes. */
+  constructor() {
+    loadSearch();
+  }
 
   /** Adds a path of at least one name, unless it is there; returns the number under which a scan has its value. */
   slot(path: readonly string[]): number {

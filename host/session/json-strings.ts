@@ -14,12 +14,36 @@ interface Exports {
 }
 
 const PACKAGE = dirname(createRequire(import.meta.url).resolve("hawser/package.json"));
-const MODULE = new WebAssembly.Module(readFileSync(join(PACKAGE, "build/json/strings.wasm")));
-const { memory, WINDOW, SIZE, stop } = new WebAssembly.Instance(MODULE).exports as unknown as Exports;
-const ADDRESS = WINDOW.value;
-const BYTES = SIZE.value;
+
+let address = 0;
+let size = 0;
 /** The module's memory, in which there is room for one part of one text at a time. */
-const window = new Uint8Array(memory.buffer, ADDRESS, BYTES);
+let window = new Uint8Array();
+let stop: Exports["stop"];
+
+/**
+ * Loads the module, unless it is there; to be called before any text is looked at. Throws an Error where there is no address
+ * space for it: not when this file is imported, since much of the host does without.
+ */
+export function loadSearch(): void {
+  if (size > 0) return;
+  const module = new WebAssembly.Module(readFileSync(join(PACKAGE, "build/json/strings.wasm")));
+  const { exports } = instantiate(module);
+  const { memory, WINDOW, SIZE } = exports as unknown as Exports;
+  ({ stop } = exports as unknown as Exports);
+  address = WINDOW.value;
+  size = SIZE.value;
+  window = new Uint8Array(memory.buffer, address, size);
+}
+
+function instantiate(module: WebAssembly.Module): WebAssembly.Instance {
+  try {
+    return new WebAssembly.Instance(module);
+  } catch (error) {
+    const hint = "each module reserves about 10 GB of address space, see ulimit -v";
+    throw new Error(`JSON cannot be read: ${(error as Error).message}; ${hint}`);
+  }
+}
 
 /** How many texts there have been, and which of them, by this count, has a part in the window: no text is kept for that. */
 let count = 0;
@@ -42,7 +66,7 @@ export class JsonStrings {
     const body = this.#body;
     if (inWindow !== this.#number || at < this.#start || at >= this.#end) this.#show(at);
     for (;;) {
-      const found = this.#start + stop(ADDRESS + at - this.#start) - ADDRESS;
+      const found = this.#start + stop(address + at - this.#start) - address;
       // Behind the end of the text there may be bytes of another one.
       if (byteAt(body, found) === QUOTE) return found + 1;
       // Before the end of the window, an escape may have been cut.
@@ -54,7 +78,7 @@ export class JsonStrings {
 
   /** Puts into the window what there is from `start` on. */
   #show(start: number): void {
-    const end = Math.min(start + BYTES, this.#body.length);
+    const end = Math.min(start + size, this.#body.length);
     this.#body.copy(window, 0, start, end);
     this.#start = start;
     this.#end = end;

@@ -186,7 +186,7 @@ describe("a client that leaves", () => {
           .join(""),
       );
       for (const n of numbers(6)) (await answer(n)).writeHead(200, STREAM).end("x".repeat(200_000));
-      await untilDataPlane(url, ({ outcomes }) => outcomes.complete === 6);
+      await until(() => inFlight(router) === 1);
       wire.send(numbered("last") + numbered("very last"));
       await answer("very last");
       expect(slow.destroyed).toBe(false);
@@ -236,16 +236,13 @@ describe("an answer that goes wrong behind another one that goes on", () => {
 
   it("gives up what it holds at once where all hold too much", async () => {
     const limits = { streamBufferBytes: 2 ** 20, bufferedTotalBytes: 2 ** 20 };
-    const { url, wire, first, answer } = await behindStream(
+    const { url, router, wire, first, answer } = await behindStream(
       { limits },
       ...numbers(4).map((n) => numbered(n)),
     );
     for (const n of numbers(4)) {
       (await answer(n)).writeHead(200, STREAM).end(Buffer.alloc(400_000, "x"));
-      await untilDataPlane(
-        url,
-        ({ outcomes: { complete = 0, client_too_slow = 0 } }) => complete + client_too_slow > n,
-      );
+      await until(() => inFlight(router) === 4 - n);
     }
     const { buffered_bytes, outcomes } = await dataPlaneOf(url);
     expect(buffered_bytes).toBeLessThanOrEqual(2 ** 20);
@@ -257,9 +254,9 @@ describe("an answer that goes wrong behind another one that goes on", () => {
 
   it("waits for its turn as long as it takes, where it is whole and the one before it goes on", async () => {
     const clock = new VirtualClock();
-    const { url, wire, first, answer } = await behindStream({ clock }, numbered("second"));
+    const { url, router, wire, first, answer } = await behindStream({ clock }, numbered("second"));
     (await answer("second")).end("whole");
-    await untilDataPlane(url, ({ outcomes }) => outcomes.complete === 1);
+    await until(() => inFlight(router) === 1);
     for (const n of numbers(20)) {
       clock.advance(9 * 60_000);
       first.write(`data: part ${n}\n\n`);
