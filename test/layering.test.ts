@@ -12,12 +12,13 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   yaml: [],
   sandbox: [],
   session: [],
+  transport: [],
   worker: [],
   policy: ["abi", "sandbox", "yaml"],
   kit: ["abi", "policy", "sandbox", "yaml"],
   routing: ["abi", "policy"],
   config: ["abi", "gateway", "policy", "session", "yaml"],
-  gateway: ["session", "routing"],
+  gateway: ["routing", "session", "transport"],
   cli: ["abi", "config", "gateway", "kit", "policy", "routing", "session", "worker", "yaml"],
 };
 

@@ -5,19 +5,14 @@ import type { Lease } from "../routing/lease.js";
 import { NoWorkerError } from "../routing/refusals.js";
 import type { Router } from "../routing/router.js";
 import { ResponseIdReader } from "../session/response-id.js";
+import { type AnswerHead, fieldOf } from "../transport/answer.js";
 import { type Ask, type AskOptions, readAsk, refusalOf } from "./ask.js";
-import { Attempt, type AttemptListener, type Head } from "./attempt.js";
+import { Attempt, type AttemptListener } from "./attempt.js";
 import type { Clock } from "./clock.js";
 import type { ErrorStyle, GatewayError } from "./errors.js";
 import { HeldStream } from "./first-event.js";
 import type { Fleet } from "./fleet.js";
-import {
-  hasStrangeCoding,
-  isEventStream,
-  passablePhrase,
-  requestHeaders,
-  responseHeaders,
-} from "./headers.js";
+import { hasStrangeCoding, isEventStream, requestHeaders, responseHeaders } from "./headers.js";
 import type { InFlight, UnderWay } from "./in-flight.js";
 import { LateAnswer } from "./late-answer.js";
 import type { DataPlaneOptions } from "./options.js";
@@ -184,15 +179,15 @@ export class Exchange implements AttemptListener, UnderWay {
     this.#attempt = new Attempt(lease, this);
     const headers = requestHeaders(this.#request.rawHeaders, droppedHeaders);
     const path = this.#endpoint.path + this.#query;
-    fleet.upstream(lease.worker).dispatch(path, headers, this.#body!, this.#attempt);
+    this.#attempt.start(fleet.upstream(lease.worker), path, headers, this.#body!);
   }
 
-  onHead({ lease }: Attempt, head: Head): void {
-    const { status, headers } = head;
+  onHead({ lease }: Attempt, head: AnswerHead): void {
+    const { status, fields } = head;
     const { retries, options } = this.#context;
-    if (BACKPRESSURE.has(status)) retries.holdOff(lease.worker, headers["retry-after"]);
+    if (BACKPRESSURE.has(status)) retries.holdOff(lease.worker, fieldOf(fields, "retry-after"));
     if (this.#next(status, `status ${status}`)) return;
-    const isStream = isEventStream(headers);
+    const isStream = isEventStream(fields);
     if (this.#reply.isSent) this.#acceptLate(head, isStream);
     else if (options.streams.peek && status === 200 && isStream) this.#held = new HeldStream(head);
     else this.#accept(head, isStream);
@@ -241,7 +236,7 @@ export class Exchange implements AttemptListener, UnderWay {
     this.#tellEnd(isWhole ? "complete" : "client_gone");
   }
 
-  /** Ends it because its reader is too slow. The worker's answer is never paused: undici 7 aborts the process when a paused one meets a close. */
+  /** Ends it because its reader is too slow. The worker's answer is never paused. */
   cutSlow(): void {
     if (this.#over) return;
     this.#fail({ status: 502, code: "client_too_slow", message: "the client reads too slowly" });
@@ -334,7 +329,7 @@ export class Exchange implements AttemptListener, UnderWay {
     if (!next) return false;
     trail.goOn(lease, cause, isStateful);
     trail.note(lease, reason);
-    failed.abandon("another worker was chosen");
+    failed.abandon();
     lease.release("failed");
     this.#held = null;
     this.#dispatch(next);
@@ -379,22 +374,22 @@ export class Exchange implements AttemptListener, UnderWay {
 
   /** Passes a worker's head on: what comes behind it is the answer. */
   #accept(
-    head: Head,
+    head: AnswerHead,
     isStream: boolean,
     isError = head.status >= 400,
     refusal = refusalBy(head.status),
   ): void {
     this.#settle(head, isError, refusal);
-    const { status, message, raw } = head;
+    const { status, message, fields } = head;
     // A length would take the event by which a stream that breaks off ends for a part of the answer.
-    const headers = this.#signed(responseHeaders(raw, isStream));
+    const headers = this.#signed(responseHeaders(fields, isStream));
     this.#record.status = status;
-    this.#reply.begin({ status, message: passablePhrase(message), headers, isEventStream: isStream });
+    this.#reply.begin({ status, message: message || undefined, headers, isEventStream: isStream });
     if (this.#context.underWay.isClosing) this.#reply.closeBehind();
   }
 
   /** The client has got a head already: a stream of events can follow it, any other answer only as an error. */
-  #acceptLate(head: Head, isStream: boolean): void {
+  #acceptLate(head: AnswerHead, isStream: boolean): void {
     const isError = head.status >= 400 || !isStream;
     this.#settle(
       head,
@@ -407,15 +402,16 @@ export class Exchange implements AttemptListener, UnderWay {
     this.#patience.enter("firstByte", this.#received);
   }
 
-  #settle({ headers }: Head, isError: boolean, refusal: string | undefined): void {
+  #settle({ fields }: AnswerHead, isError: boolean, refusal: string | undefined): void {
     const { lease } = this.#attempt!;
     this.#trail.arrive();
     if (refusal !== undefined) this.#blame(refusal);
     if (isError) return;
     lease.commit();
-    const type = headers["content-type"];
-    const isReadable = typeof type === "string" && !headers["content-encoding"];
-    if (this.#endpoint.style === "responses" && isReadable) this.#idReader = new ResponseIdReader(type);
+    if (this.#endpoint.style !== "responses") return;
+    const type = fieldOf(fields, "content-type");
+    const isReadable = type !== undefined && !fieldOf(fields, "content-encoding");
+    if (isReadable) this.#idReader = new ResponseIdReader(type);
   }
 
   /** Headers that say who answers, and why, added to others. */
@@ -479,10 +475,9 @@ export class Exchange implements AttemptListener, UnderWay {
     this.#request.socket.off("close", this.#onClientGone);
     this.#upload.stop();
     lease?.release(this.#failed ? "failed" : "ended");
-    this.#attempt?.abandon(outcome);
+    this.#attempt?.abandon();
     this.#trail.arrive();
-    if (this.#attempt) this.#attempt.whenReleased(() => this.#upload.free());
-    else this.#upload.free();
+    this.#upload.free();
     this.#body = null;
     this.#patience.enter("drain", this.#reply.waiting);
   }

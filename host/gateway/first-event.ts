@@ -1,6 +1,6 @@
 // The first event of a stream, held until it is whole: engines send errors behind a head that says 200.
 
-import type { Head } from "./attempt.js";
+import type { AnswerHead } from "../transport/answer.js";
 import { Gathered } from "./blocks.js";
 
 /** Most bytes of a first event that are looked at. */
@@ -69,10 +69,10 @@ export class FirstEventReader {
 
 /** A 200 stream whose head is held back until its first event is known. */
 export class HeldStream {
-  readonly head: Head;
+  readonly head: AnswerHead;
   readonly #reader = new FirstEventReader();
 
-  constructor(head: Head) {
+  constructor(head: AnswerHead) {
     this.head = head;
   }
 

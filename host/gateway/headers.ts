@@ -1,7 +1,7 @@
 // Which headers pass the gateway, in either direction, and what it reads of them. Case, order and duplicates are kept.
 
 import type { IncomingHttpHeaders } from "node:http";
-import type { Head } from "./attempt.js";
+import { fieldOf } from "../transport/answer.js";
 import { CREDENTIALS, type Credential } from "./options.js";
 
 /** Meant for one connection only (RFC 9110, 7.6.1). */
@@ -37,12 +37,9 @@ export function requestHeaders(raw: readonly string[], dropped: ReadonlySet<stri
   return passed(raw, dropped);
 }
 
-/** The response headers for the client, from undici's flat list of names and values; without a length where `isOpen`. */
-export function responseHeaders(raw: readonly (Buffer | string)[], isOpen = false): string[] {
-  return passed(
-    raw.map((text) => (typeof text === "string" ? text : text.toString("latin1"))),
-    isOpen ? STREAM_DROPPED : RESPONSE_DROPPED,
-  );
+/** The response headers for the client, from a flat list of names and values; without a length where `isOpen`. */
+export function responseHeaders(raw: readonly string[], isOpen = false): string[] {
+  return passed(raw, isOpen ? STREAM_DROPPED : RESPONSE_DROPPED);
 }
 
 function passed(raw: readonly string[], dropped: ReadonlySet<string>): string[] {
@@ -68,17 +65,13 @@ function nominatedByConnection(raw: readonly string[]): Set<string> | null {
 }
 
 /** Whether more events may be added to an answer. */
-export function isEventStream(headers: Head["headers"]): boolean {
-  return String(headers["content-type"]).startsWith("text/event-stream") && !headers["content-encoding"];
+export function isEventStream(fields: readonly string[]): boolean {
+  const type = fieldOf(fields, "content-type");
+  return type?.startsWith("text/event-stream") === true && !fieldOf(fields, "content-encoding");
 }
 
 /** Whether a body comes in a transfer coding that Node takes off only in part: the rest would be passed on as the body. */
 export function hasStrangeCoding(headers: IncomingHttpHeaders): boolean {
   const coding = headers["transfer-encoding"];
   return coding !== undefined && coding.trim().toLowerCase() !== "chunked";
-}
-
-/** A worker's reason phrase, unless Node would refuse to send it. */
-export function passablePhrase(phrase: string | undefined): string | undefined {
-  return phrase && /^[\t\x20-\x7e\x80-\xff]+$/.test(phrase) ? phrase : undefined;
 }

@@ -143,7 +143,9 @@ describe("timeouts", () => {
     await until(async () => queued >= 2);
     expect((await complete(running))[0]).toBe("w1");
     await until(async () => requestsIn(running).length === 1);
-    expect(requestsIn(running)[0].failed).toEqual([expect.stringMatching(/^w0: Connect Timeout/)]);
+    expect(requestsIn(running)[0].failed).toEqual([
+      expect.stringMatching(/^w0: no connection to .* within 300 ms$/),
+    ]);
   });
 });
 

@@ -223,7 +223,7 @@ describe("a first event that never gets whole", () => {
   });
 
   it("is held without the reads that its bytes came in", () => {
-    const held = new HeldStream({ status: 200, message: undefined, headers: {}, raw: [] });
+    const held = new HeldStream({ status: 200, message: "", fields: [] });
     const read = Buffer.alloc(MOST, "a");
     for (let i = 0; i < MOST; i++) held.push(read.subarray(i, i + 1));
     expect(held.bytes.equals(read)).toBe(true);

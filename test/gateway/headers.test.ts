@@ -63,7 +63,7 @@ describe("request headers", () => {
 });
 
 describe("response headers", () => {
-  it("passes buffers as Latin-1, keeps duplicates, drops hop-by-hop and the gateway's own names", () => {
+  it("keeps duplicates, drops hop-by-hop and the gateway's own names", () => {
     const raw = [
       "Set-Cookie",
       "a",
@@ -76,9 +76,7 @@ describe("response headers", () => {
       "X",
       "\xe9",
     ];
-    expect(responseHeaders(raw.map((text) => Buffer.from(text, "latin1")))).toEqual([
-      ...["Set-Cookie", "a", "set-cookie", "b", "X", "\xe9"],
-    ]);
+    expect(responseHeaders(raw)).toEqual([...["Set-Cookie", "a", "set-cookie", "b", "X", "\xe9"]]);
   });
 
   it("passes content-encoding and content-length", () => {
