@@ -61,7 +61,8 @@ function refuseOpenDoor({ host }: Raw, remarks: Remarks): void {
   remarks.mistake(place, "value", message);
 }
 
-function isLoopback(host: string): boolean {
+/** Whether a host is this machine's alone. */
+export function isLoopback(host: string): boolean {
   return isIP(host) === 0 ? host.toLowerCase() === "localhost" : isIn(LOOPBACK, host);
 }
 

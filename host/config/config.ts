@@ -9,6 +9,7 @@ import { checkAdmin } from "./admin.js";
 import { readApiKeys } from "./api-key.js";
 import { checkDataPlane, dataPlane } from "./data-plane.js";
 import { parseDuration } from "./duration.js";
+import { refuseOwnAddress } from "./own-address.js";
 import { mapping, Remarks } from "./remarks.js";
 import { type InstanceConfig, Rules } from "./rules.js";
 import { ConfigSchema, DEFAULTS, type RawConfig } from "./schema.js";
@@ -120,6 +121,7 @@ export function parseConfig(
   const places = { environment, file };
   const token = checkAdmin(root, places, remarks);
   const apiKeys = readApiKeys(root, places, remarks);
+  refuseOwnAddress(root, remarks);
   checkDataPlane(root, remarks);
   const origins = checkSession(mapping(root.session), remarks);
   const mistakes = sortMistakes([...document.mistakes, ...checkShape(document), ...remarks.mistakes], file);

@@ -42,6 +42,7 @@ export function checkDataPlane(root: Raw, remarks: Remarks): void {
     remarks.unique(["forward_credentials", index], name, credentials);
   }
   warnOfNoEffect(retries, mapping(root.log), remarks);
+  warnOfLateDeadline(mapping(root.timeouts), remarks);
 }
 
 function checkLimits(limits: Raw, remarks: Remarks): void {
@@ -118,6 +119,14 @@ function warnOfNoEffect(retries: Raw, log: Raw, remarks: Remarks): void {
   if (log.sample !== undefined && (log.requests === "errors" || log.requests === "all")) {
     warn("log", "sample", `log.requests is ${log.requests}`);
   }
+}
+
+/** Of a stated `first_byte` that `total` never lets come; the default, and `off`, say nothing of the two together. */
+function warnOfLateDeadline({ first_byte: firstByte, total }: Raw, remarks: Remarks): void {
+  if (typeof firstByte !== "string" || typeof total !== "string") return;
+  if (!(parseDuration(firstByte) > parseDuration(total))) return;
+  const message = `timeouts.first_byte has no effect: it is longer than timeouts.total, which is ${total}`;
+  remarks.warning(["timeouts", "first_byte"], "key", message);
 }
 
 /** What a config whose shape is right says of the data plane. */

@@ -242,7 +242,7 @@ export class Rules {
       this.#remarks.warning(["worker_selection", "instances"], "key", message);
     }
     for (const role of UNUSED_ROLES) {
-      if (selection[role] === undefined || !this.#isInstance(selection, role)) continue;
+      if (selection[role] === undefined || !this.#isInstance(selection, role, catalog)) continue;
       const message = `worker_selection.${role} is not used: all requests are routed by worker_selection.aggregated`;
       this.#remarks.warning(["worker_selection", role], "key", message);
     }
@@ -250,7 +250,7 @@ export class Rules {
 
   #choice(selection: Raw, role: string, name: unknown, catalog: Catalog): InstanceConfig | undefined {
     if (name === DEFAULT_INSTANCE) return this.#default(role, catalog);
-    if (!this.#isInstance(selection, role)) return undefined;
+    if (!this.#isInstance(selection, role, catalog)) return undefined;
     return this.instances.find((instance) => instance.name === name);
   }
 
@@ -273,7 +273,7 @@ export class Rules {
   }
 
   /** Whether a role names an instance; says so where it does not. */
-  #isInstance(selection: Raw, role: string): boolean {
+  #isInstance(selection: Raw, role: string, catalog: Catalog): boolean {
     const name = selection[role];
     const { instances = [] } = selection;
     const names = list(instances).map((raw) => mapping(raw).name);
@@ -283,13 +283,19 @@ export class Rules {
     const readable = names.filter((candidate) => typeof candidate === "string");
     if (readable.length < names.length) return false;
     const what = `worker_selection.${role} names the unknown instance ${quote(name)}`;
-    this.#remarks.mistake(
-      ["worker_selection", role],
-      "value",
-      unknownWord(what, name, readable, "instances"),
-    );
+    const message = catalog.find(name)
+      ? `${what}, which is a policy type: ${remedyFor(name, list(instances))}`
+      : unknownWord(what, name, readable, "instances");
+    this.#remarks.mistake(["worker_selection", role], "value", message);
     return false;
   }
+}
+
+/** What to write where a policy type stands for an instance: the one there is of that type, or one to add. */
+function remedyFor(type: string, instances: readonly unknown[]): string {
+  const instance = instances.map(mapping).find((candidate) => candidate.type === type);
+  if (instance) return `its instance is ${quote(String(instance.name))}`;
+  return `add the instance - { name: ${type}, type: ${type} } to worker_selection.instances`;
 }
 
 function namesIn(catalog: Catalog): string[] {

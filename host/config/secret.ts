@@ -58,7 +58,8 @@ export function readSecret(
 ): NamedSecret | undefined {
   const refuse = (at: Path, message: string) => remarks.mistake(at, "value", `${pathText(at)} ${message}`);
   if (!isMapping(value)) {
-    if (isScalar(value)) refuse(path, `must be ${FORMS}, found a literal: the config holds no secret itself`);
+    const found = "found a literal: the config holds no secret itself";
+    if (isScalar(value)) refuse(path, `must be ${FORMS}, ${found}${variableHint(value)}`);
     return undefined;
   }
   const form = formOf(value);
@@ -76,8 +77,15 @@ export function readSecret(
 
 /** Why a secret cannot be carried by a header, in words that do not tell it; undefined where it can. */
 export function headerBreach(text: string): string | undefined {
+  if (/[\r\n]/.test(text)) return "contains a line break";
   if (/[^ -~]/.test(text)) return "contains a character that is not printable ASCII";
   return text.includes(" ") ? "contains a space" : undefined;
+}
+
+/** What looks like a variable to be replaced is no secret: its name may be told. */
+function variableHint(value: unknown): string {
+  const name = /^\$\{([A-Za-z_][A-Za-z0-9_]{0,254})\}$/.exec(String(value))?.[1];
+  return name === undefined ? "" : ` (write { env: ${name} })`;
 }
 
 interface Breach {

@@ -27,15 +27,25 @@ const ANTHROPIC_TYPES: Readonly<Record<number, string>> = {
   429: "rate_limit_error",
 };
 
+/** Of the statuses from 500 on the one by which a server says that it does not know what the client asks of it. */
+const CLIENTS_CODE = "transfer_coding_unknown";
+
+/** Whether it is the client that has to change something. */
+export function isClientsFault({ status, code }: GatewayError): boolean {
+  return status < 500 || code === CLIENTS_CODE;
+}
+
 /** The JSON text of an error. */
-export function errorBody(style: ErrorStyle, { status, code, message }: GatewayError): string {
+export function errorBody(style: ErrorStyle, error: GatewayError): string {
+  const { status, code, message } = error;
   if (style === "anthropic") {
+    const otherwise = isClientsFault(error) ? "invalid_request_error" : "api_error";
     return JSON.stringify({
       type: "error",
-      error: { type: ANTHROPIC_TYPES[status] ?? "api_error", message },
+      error: { type: ANTHROPIC_TYPES[status] ?? otherwise, message },
     });
   }
-  const type = status < 500 ? "invalid_request_error" : "server_error";
+  const type = isClientsFault(error) ? "invalid_request_error" : "server_error";
   return JSON.stringify({ error: { message, type, param: null, code } });
 }
 

@@ -9,7 +9,7 @@ import { type AnswerHead, fieldOf } from "../transport/answer.js";
 import { type Ask, type AskOptions, readAsk, refusalOf } from "./ask.js";
 import { Attempt, type AttemptListener } from "./attempt.js";
 import type { Clock } from "./clock.js";
-import type { ErrorStyle, GatewayError } from "./errors.js";
+import { type ErrorStyle, type GatewayError, isClientsFault } from "./errors.js";
 import { HeldStream } from "./first-event.js";
 import type { Fleet } from "./fleet.js";
 import { hasStrangeCoding, isEventStream, requestHeaders, responseHeaders } from "./headers.js";
@@ -458,7 +458,7 @@ export class Exchange implements AttemptListener, UnderWay {
 
   #fail(error: GatewayError): void {
     if (!this.#reply.isSent) this.#record.status = error.status;
-    this.#finish(error.code, error.status >= 500);
+    this.#finish(error.code, !isClientsFault(error));
     this.#reply.fail(error);
   }
 

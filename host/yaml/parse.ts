@@ -62,7 +62,11 @@ export function parseYaml(text: string, file: string): SourceDocument {
     ...{ uniqueKeys: false, prettyErrors: false, lineCounter: lines },
   });
   const problem = document.errors[0] ?? document.warnings[0];
-  if (problem) return broken(at(problem.pos[0]), sentenceOf(problem.code, problem.message));
+  if (problem) {
+    const [offset] = problem.pos;
+    const sentence = variableSentence(text, offset) ?? sentenceOf(problem.code, problem.message);
+    return broken(at(offset), sentence);
+  }
 
   const reader = new Reader(document);
   const { value, fatal, repeats } = reader.read();
@@ -122,6 +126,14 @@ function sentenceOf(code: string, message: string): string {
     return `unknown YAML tag ${quote(tag.replace("tag:yaml.org,2002:", "!!"))}, only plain data is allowed`;
   const known = SENTENCES[code] ?? PROBLEMS.find(([pattern]) => pattern.test(message))?.[1];
   return `broken YAML: ${known ?? message.charAt(0).toLowerCase() + message.slice(1)}`;
+}
+
+/** To YAML the brace of `${NAME}` begins a mapping, which cannot follow the `$` where braces or brackets are open. */
+function variableSentence(text: string, offset: number): string | undefined {
+  if (text.slice(offset - 1, offset + 1) !== "${") return undefined;
+  const name = /^\{([A-Za-z_][A-Za-z0-9_]{0,79})\}/.exec(text.slice(offset, offset + 82))?.[1];
+  const found = `\${${name ?? "..."}}`;
+  return `broken YAML: ${found} is not replaced by the value of a variable; a secret is written { env: ${name ?? "NAME"} }`;
 }
 
 interface Repeat {

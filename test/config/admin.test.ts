@@ -183,6 +183,8 @@ describe("a secret", () => {
 
   test.each<[string, string, string]>([
     ["a text", TOKEN, `17: ${literal}`],
+    ["a variable as shells write it", `"\${NAME}"`, `17: ${literal} (write { env: NAME })`],
+    ["what only begins as one", `"\${${TOKEN}}"`, `17: ${literal}`],
     ["a number", "3141592653589793", `17: ${literal}`],
     ["a list", "[]", `17: ${forms}, found an empty list`],
     ["nothing", "", `10: ${forms}, found nothing`],
@@ -281,7 +283,7 @@ describe("a secret", () => {
     [
       "a file with a second newline",
       "{ file: keys/lines }",
-      `25: the admin token in the file "keys/lines" ${length}, but contains a character that is not printable ASCII`,
+      `25: the admin token in the file "keys/lines" ${length}, but contains a line break`,
     ],
   ])("as %s is a mistake that does not tell it", (_, value, expected) => {
     const environment = { T: TOKEN, EMPTY: "", SPACED, SHORT, HAWSER_ADMIN_TOKEN: TOKEN };

@@ -135,6 +135,11 @@ describe("one mistake, one line", () => {
       "workers: [\n",
       'hawser.yaml:2:1: broken YAML: a list opened with "[" is not closed with "]" before this place',
     ],
+    [
+      "a variable as shells write it, between braces",
+      `workers: [{ id: a, url: http://127.0.0.1:9001, api_key: \${KEY} }]`,
+      `hawser.yaml:1:58: broken YAML: \${KEY} is not replaced by the value of a variable; a secret is written { env: KEY }`,
+    ],
     ["empty", "", "hawser.yaml:1:1: the config must be a mapping, found nothing"],
     ["a list", "- a", "hawser.yaml:1:1: the config must be a mapping, found a list"],
     [
@@ -301,6 +306,21 @@ describe("one mistake, one line", () => {
       "unknown instance",
       `${instances("{ name: guard, type: random }", "{ name: spread, type: random }")}  aggregated: gaurd`,
       'hawser.yaml:6:15: worker_selection.aggregated names the unknown instance "gaurd", did you mean "guard"? (instances: guard, spread)',
+    ],
+    [
+      "a policy type for an instance",
+      `${W}\nworker_selection: { aggregated: sticky }`,
+      'hawser.yaml:2:33: worker_selection.aggregated names the unknown instance "sticky", which is a policy type: add the instance - { name: sticky, type: sticky } to worker_selection.instances',
+    ],
+    [
+      "a policy type for its instance",
+      `${instances("{ name: mine, type: sticky }")}  aggregated: sticky`,
+      'hawser.yaml:5:15: worker_selection.aggregated names the unknown instance "sticky", which is a policy type: its instance is "mine"',
+    ],
+    [
+      "a policy type for the other instance",
+      `${SMALLEST}worker_selection: { fallback: random, instances: [{ name: spread, type: random }] }\n`,
+      'hawser.yaml:2:31: worker_selection.fallback names the unknown instance "random", which is a policy type: its instance is "spread"',
     ],
     [
       "unknown instance of an unused role",

@@ -418,6 +418,19 @@ describe("a warning", () => {
     ]);
   });
 
+  test("tells of a first byte that is waited for longer than the whole request", () => {
+    expect(read("timeouts: { first_byte: 11m, total: 10m }").warnings).toEqual([
+      "hawser.yaml:2:13: timeouts.first_byte has no effect: it is longer than timeouts.total, which is 10m",
+    ]);
+    for (const quiet of [
+      "first_byte: 600s, total: 10m",
+      "total: 10m",
+      "first_byte: 31m",
+      "first_byte: off, total: 1m",
+    ])
+      expect(read(`timeouts: { ${quiet} }`)).toMatchObject({ lines: [], warnings: [] });
+  });
+
   test.each(["errors", "all"])("tells of a sample where the log takes %s", (requests) => {
     expect(read(`log: { sample: 0.5, requests: ${requests} }`).warnings).toEqual([
       `hawser.yaml:2:8: log.sample has no effect: log.requests is ${requests}`,
@@ -488,7 +501,7 @@ describe("a worker's API key", () => {
     [
       "a file with lines",
       "{ file: lines }",
-      `46: the API key in the file "lines" ${form}, but contains a character that is not printable ASCII`,
+      `46: the API key in the file "lines" ${form}, but contains a line break`,
     ],
     [
       "a file of another script",

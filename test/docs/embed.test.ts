@@ -5,9 +5,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { stringify } from "yaml";
 import { worker } from "../e2e/fleet.js";
 import { pack, STRANGER } from "../fixtures/packed.js";
 import { blocksOf, ROOT } from "./blocks.js";
+import { endlessStream, service } from "./service.js";
 
 const run = promisify(execFile);
 const [program, changes, retry] = blocksOf("docs/embed.md")
@@ -51,6 +53,23 @@ describe("the packed package in an empty folder", () => {
       cwd: folder,
     });
     expect(stdout).toMatch(/^22 passed, 0 failed$/m);
+  });
+
+  it("has a command that gets the signals itself, as a service's has to", async () => {
+    const { url } = await worker();
+    const started = async (deadline: string) => {
+      const config = { shutdown: { deadline }, workers: [{ id: "a", url }] };
+      const ports = { listen: { port: 0 }, admin: { port: 0 } };
+      writeFileSync(join(folder, "service.yaml"), stringify({ ...ports, ...config }));
+      return service("node_modules/.bin/hawser", ["serve", "-c", "service.yaml"], folder);
+    };
+    const idle = await started("25s");
+    idle.child.kill("SIGTERM");
+    expect(await idle.exit).toEqual([0, null]);
+    const busy = await started("1ms");
+    await endlessStream(busy.url);
+    busy.child.kill("SIGTERM");
+    expect(await busy.exit).toEqual([3, null]);
   });
 
   it("is typed", async () => {

@@ -11,8 +11,18 @@ describe("error bodies", () => {
     );
   });
 
+  it("tells a client that its transfer coding is its own mistake, although the status is a server's", () => {
+    const error = { status: 501, code: "transfer_coding_unknown", message: "m" };
+    for (const style of ["openai", "responses", "anthropic"] as const)
+      expect(JSON.parse(errorBody(style, error)).error.type).toBe("invalid_request_error");
+    const workers = { ...error, code: "worker_error" };
+    expect(JSON.parse(errorBody("openai", workers)).error.type).toBe("server_error");
+    expect(JSON.parse(errorBody("anthropic", workers)).error.type).toBe("api_error");
+  });
+
   it.each([
     [400, "invalid_request_error"],
+    [408, "invalid_request_error"],
     [404, "not_found_error"],
     [413, "request_too_large"],
     [502, "api_error"],

@@ -1,5 +1,6 @@
 // The line of log for a request, and what must never stand in it, nor in what an operator is shown.
-import { createServer as createRawServer } from "node:net";
+import { once } from "node:events";
+import { connect, createServer as createRawServer } from "node:net";
 import { describe, expect, it, onTestFinished } from "vitest";
 import type { DataPlaneOptions } from "../../host/gateway/options.js";
 import { RequestReader } from "../../host/session/request-reader.js";
@@ -134,6 +135,19 @@ describe("how a request ended", () => {
       expect(line).not.toHaveProperty(field);
     expect(line.ms.first_byte).toBeUndefined();
     expect(line.ms.total).toBeGreaterThanOrEqual(0);
+  });
+
+  it("is the client's fault where it sends a transfer coding that is none", async () => {
+    const running = await logging([ok]);
+    const { hostname, port } = new URL(running.url);
+    const socket = connect(Number(port), hostname);
+    socket.write(`POST ${CHAT} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n`);
+    const [answer] = await once(socket, "data");
+    socket.destroy();
+    expect(String(answer)).toMatch(/^HTTP\/1\.1 501 /);
+    expect(linesOf(running)).toMatchObject([
+      { level: INFO, outcome: "transfer_coding_unknown", status: 501, path: CHAT },
+    ]);
   });
 
   it("is told of a worker's own refusals: the client's are no fault of the worker", async () => {

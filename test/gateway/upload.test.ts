@@ -104,7 +104,7 @@ describe("the next byte of a body", () => {
   it.each([
     [CHAT, /"code":"upload_timeout"/],
     ["/v1/responses", /"code":"upload_timeout"/],
-    ["/v1/messages", /^\{"type":"error","error":\{"type":"api_error","message":"the body/],
+    ["/v1/messages", /^\{"type":"error","error":\{"type":"invalid_request_error","message":"the body/],
   ])("is waited for a minute and no less: 408, and the connection is closed: %s", async (path, body) => {
     const { clock, url, waiting } = await withWorker();
     const client = new Client(url);

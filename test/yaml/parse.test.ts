@@ -62,6 +62,21 @@ test.each([
     "a: {b: 1",
     'f.yaml:1:9: broken YAML: a mapping opened with "{" is not closed with "}" before this place',
   ],
+  [
+    "a variable in a mapping",
+    `a: { b: \${B_2} }\n`,
+    `f.yaml:1:10: broken YAML: \${B_2} is not replaced by the value of a variable; a secret is written { env: B_2 }`,
+  ],
+  [
+    "a variable in a list",
+    `a: [x, \${B}]\n`,
+    `f.yaml:1:9: broken YAML: \${B} is not replaced by the value of a variable; a secret is written { env: B }`,
+  ],
+  [
+    "a variable with a default",
+    `a: { b: \${B:-secret} }\n`,
+    `f.yaml:1:10: broken YAML: \${...} is not replaced by the value of a variable; a secret is written { env: NAME }`,
+  ],
   ["an open quote", "a: 'x", "f.yaml:1:6: broken YAML: a quoted text is not closed"],
   [
     "two pairs on a line",
