@@ -105,8 +105,8 @@ it("keeps the admin listener for who has the token", async () => {
 });
 
 it("says so where the admin address is taken, and exits with 1", async () => {
-  const { url } = await worker();
-  const { port } = new URL(url);
+  const [{ url }, other] = [await worker(), await worker()];
+  const { port } = new URL(other.url);
   const directory = directoryOf({
     "hawser.yaml": `workers: [{ id: a, url: "${url}" }]\nlisten: { port: 0 }\nadmin: { port: ${port} }\n`,
   });
