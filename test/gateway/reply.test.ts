@@ -85,7 +85,7 @@ async function drip(reply: Reply, count: number, inTurn = 1_000): Promise<string
   return all;
 }
 
-/** Bytes of memory in this process, garbage not counted. */
+/** Bytes of memory in this process, garbage not counted, but for what another thread still clears away. */
 function memory(): number {
   setFlagsFromString("--expose-gc");
   (runInNewContext("gc") as () => void)();
@@ -148,7 +148,7 @@ describe("an answer in single bytes", () => {
       if (i % 1_000 === 0) await turn();
     }
     // One by one they were 60 MB.
-    expect(memory() - before).toBeLessThan(6 * MIB);
+    await until(() => memory() - before < 6 * MIB);
     reply.destroy();
     expect(reply.buffered).toBe(0);
   });
@@ -164,7 +164,7 @@ describe("a byte out of a large read", () => {
       if (i % 10 === 0) await turn();
     }
     // The reads were 64 MB.
-    expect(memory() - before).toBeLessThan(16 * MIB);
+    await until(() => memory() - before < 6 * MIB);
   });
 });
 
