@@ -2,6 +2,7 @@
 
 import type { AnswerHead } from "../transport/answer.js";
 import type { Call, CallListener } from "../transport/call.js";
+import { Gathered } from "./blocks.js";
 
 /** Largest answer that is read, in bytes. */
 const MAX_BYTES = 1_048_576;
@@ -10,11 +11,10 @@ const MAX_BYTES = 1_048_576;
 export class ModelList implements CallListener {
   readonly #resolve: (entries: readonly unknown[]) => void;
   readonly #reject: (error: Error) => void;
-  readonly #chunks: Buffer[] = [];
+  readonly #gathered = new Gathered();
   #call: Call | null = null;
   #timer: NodeJS.Timeout | undefined;
   #status = 0;
-  #size = 0;
 
   constructor(resolve: (entries: readonly unknown[]) => void, reject: (error: Error) => void) {
     this.#resolve = resolve;
@@ -33,14 +33,13 @@ export class ModelList implements CallListener {
   }
 
   onData(chunk: Buffer): void {
-    this.#size += chunk.length;
-    if (this.#size > MAX_BYTES) this.#giveUp(`its list of models has more than ${MAX_BYTES} bytes`);
-    else this.#chunks.push(chunk);
+    this.#gathered.push(chunk);
+    if (this.#gathered.size > MAX_BYTES) this.#giveUp(`its list of models has more than ${MAX_BYTES} bytes`);
   }
 
   onEnd(): void {
     clearTimeout(this.#timer);
-    const entries = this.#status === 200 ? entriesOf(Buffer.concat(this.#chunks)) : undefined;
+    const entries = this.#status === 200 ? entriesOf(this.#gathered.bytes) : undefined;
     if (entries) this.#resolve(entries);
     else if (this.#status === 200) this.#reject(new Error("its answer to GET /v1/models has no list `data`"));
     else this.#reject(new Error(`it answered GET /v1/models with status ${this.#status}`));

@@ -3,12 +3,11 @@ import { once } from "node:events";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { connect, type Socket } from "node:net";
 import { setImmediate as turn } from "node:timers/promises";
-import { setFlagsFromString } from "node:v8";
-import { runInNewContext } from "node:vm";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { open, post, text } from "./client.js";
 import { type DataPlaneView, dataPlaneOf, untilDataPlane } from "./data-plane.js";
 import { type GatewayFixture, gateway, inFlight, until, upstream } from "./fixture.js";
+import { collect } from "./memory.js";
 import { VirtualClock } from "./virtual-clock.js";
 
 const CHAT = "/v1/chat/completions";
@@ -138,8 +137,7 @@ async function grow({ url, answers, aborted }: Running, user: string, size: numb
 
 /** Bytes that buffers hold in this process, garbage not counted. */
 function heldByBuffers(): number {
-  setFlagsFromString("--expose-gc");
-  (runInNewContext("gc") as () => void)();
+  collect();
   return process.memoryUsage().arrayBuffers;
 }
 

@@ -3,12 +3,11 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, request, type ServerResponse } from "node:http";
 import { type AddressInfo, connect } from "node:net";
 import { setImmediate as turn } from "node:timers/promises";
-import { setFlagsFromString } from "node:v8";
-import { runInNewContext } from "node:vm";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { Reply } from "../../host/gateway/reply.js";
 import { text } from "./client.js";
 import { until } from "./fixture.js";
+import { memory } from "./memory.js";
 
 const KIB = 1_024;
 const MIB = 1_024 * KIB;
@@ -83,14 +82,6 @@ async function drip(reply: Reply, count: number, inTurn = 1_000): Promise<string
     if (i % inTurn === 0) await turn();
   }
   return all;
-}
-
-/** Bytes of memory in this process, garbage not counted, but for what another thread still clears away. */
-function memory(): number {
-  setFlagsFromString("--expose-gc");
-  (runInNewContext("gc") as () => void)();
-  const { arrayBuffers, heapUsed } = process.memoryUsage();
-  return arrayBuffers + heapUsed;
 }
 
 describe("an answer in single bytes", () => {

@@ -3,13 +3,12 @@ import { once } from "node:events";
 import type { ServerResponse } from "node:http";
 import { connect, type Socket } from "node:net";
 import { setImmediate as turn } from "node:timers/promises";
-import { setFlagsFromString } from "node:v8";
-import { runInNewContext } from "node:vm";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { RequestReader } from "../../host/session/request-reader.js";
 import { post } from "./client.js";
 import { dataPlaneOf, untilDataPlane } from "./data-plane.js";
 import { type GatewayFixture, gateway, inFlight, until, upstream } from "./fixture.js";
+import { memory } from "./memory.js";
 import { VirtualClock } from "./virtual-clock.js";
 
 const CHAT = "/v1/chat/completions";
@@ -374,14 +373,6 @@ describe("a body in single bytes", () => {
     },
   );
 });
-
-/** Bytes of memory in this process, garbage not counted. */
-function memory(): number {
-  setFlagsFromString("--expose-gc");
-  (runInNewContext("gc") as () => void)();
-  const { arrayBuffers, heapUsed } = process.memoryUsage();
-  return arrayBuffers + heapUsed;
-}
 
 describe("a body of 1.2 MB with 200 messages", () => {
   it("passes, is read once, and reaches its worker byte for byte (D13)", async () => {
