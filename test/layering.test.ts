@@ -17,6 +17,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   policy: ["abi", "sandbox", "yaml"],
   kit: ["abi", "policy", "sandbox", "yaml"],
   routing: ["abi", "policy"],
+  fleet: ["routing", "yaml"],
   config: ["abi", "gateway", "policy", "session", "yaml"],
   gateway: ["routing", "session", "transport"],
   cli: ["abi", "config", "gateway", "kit", "policy", "routing", "session", "worker", "yaml"],

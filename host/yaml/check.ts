@@ -56,7 +56,8 @@ function isMisspelt(error: ErrorObject, unknown: ReadonlyMap<string, readonly st
   return beside.some((key) => isSlip(key, error.params.missingProperty));
 }
 
-function isSlip(found: string, meant: string): boolean {
+/** Whether a key that stands there may be meant for another one that does not. */
+export function isSlip(found: string, meant: string): boolean {
   return found.startsWith(`${meant}:`) || suggest(found, [meant]) !== undefined;
 }
 
