@@ -120,9 +120,10 @@ export class Frame {
   }
 }
 
-/** Word indices of the fields the router writes before each decision. */
+/** Word indices of the fields that a router writes. */
 export const WORD = {
   seed: 2,
   session: 4,
+  block_tokens: 8,
   session_requests: 11,
 } as const;

@@ -7,6 +7,7 @@ import { Command } from "commander";
 const COMMANDS: ReadonlyMap<string, () => Promise<Command>> = new Map([
   ["serve", async () => (await import("./serve.js")).serveCommand()],
   ["check", async () => (await import("./check.js")).checkCommand()],
+  ["key", async () => (await import("./key.js")).keyCommand()],
   ["policy", async () => (await import("./policy.js")).policyCommand()],
   ["worker", async () => (await import("./worker.js")).workerCommand()],
   ["demo", async () => (await import("./demo.js")).demoCommand()],

@@ -4,6 +4,8 @@ import { setFlagsFromString } from "node:v8";
 import { Command } from "commander";
 import { type Logger, pino } from "pino";
 import { type Config, loadConfig } from "../config/config.js";
+import { parseWorkerEntry } from "../config/worker-entry.js";
+import type { ReadWorker } from "../gateway/admin-workers.js";
 import { createGateway, type Gateway } from "../gateway/server.js";
 import { Router } from "../routing/router.js";
 import { RequestReader } from "../session/request-reader.js";
@@ -56,13 +58,11 @@ export function readWithRemarks(file: string): { config: Config | undefined; rem
  * Resolves to its address.
  */
 export async function serve(config: Config, command: Command): Promise<string> {
-  const { listen, admin, workers, session, policy, fallback } = config;
+  const { listen, admin, workers, session, policy, fallback, access, fleet, admission, dataPlane } = config;
   await warmUp(config);
   const router = new Router({
     instance: policy,
     fallback,
-    // Not eligible until the gateway has their answer.
-    workers: workers.map(({ apiKey: _, models = [], ...worker }) => ({ ...worker, models, eligible: false })),
     session,
     clock: () => performance.now(),
     seed: randomInt(2 ** 47),
@@ -70,7 +70,8 @@ export async function serve(config: Config, command: Command): Promise<string> {
   const { allowPin, allowAffinityHeader } = session;
   const gateway = createGateway({
     ...{ router, log: logger(), reader: new RequestReader(session), allowPin, allowAffinityHeader },
-    ...{ adminToken: admin.token, apiKeys: apiKeysOf(config), dataPlane: config.dataPlane },
+    ...{ adminToken: admin.token, access, dataPlane, workers, fleet, admission, readWorker },
+    discovery: config.discovery,
   });
   endOnSignals(gateway, config.shutdownMs);
   const started = <T>(
@@ -88,10 +89,10 @@ export async function serve(config: Config, command: Command): Promise<string> {
   return address;
 }
 
-/** What workers that ask for an API key are shown, by their ids. */
-function apiKeysOf({ workers }: Config): ReadonlyMap<string, string> {
-  const pairs = workers.map(({ id, apiKey }) => [id, apiKey] as const);
-  return new Map(pairs.filter((pair): pair is [string, string] => pair[1] !== undefined));
+/** Reads a worker that an operator adds. */
+function readWorker(text: string): ReturnType<ReadWorker> {
+  const { entry, mistakes } = parseWorkerEntry(text);
+  return entry ? { entry } : { mistakes: mistakes.map(formatMistake) };
 }
 
 /** Exit codes of a gateway that was told to end: all answers finished, some cut at the deadline, some cut at a second signal. */

@@ -22,15 +22,15 @@ const BODY = JSON.stringify({
 });
 
 /** Runs requests through the policy and the settings of a config for a moment; resolves to how many were served. */
-export async function warmUp({ policy, session, dataPlane }: Config): Promise<number> {
+export async function warmUp({ policy, session, dataPlane, fleet, admission }: Config): Promise<number> {
   const worker = await listening();
   const url = `http://127.0.0.1:${portOf(worker)}`;
-  const router = new Router({
-    ...{ instance: policy, session, clock: () => performance.now(), seed: 0 },
-    workers: ["a", "b"].map((id) => ({ id, url, models: ["warm-up"], eligible: true })),
+  const router = new Router({ instance: policy, session, clock: () => performance.now(), seed: 0 });
+  const gateway = createGateway({
+    ...{ router, log: pino({ level: "silent" }), dataPlane, fleet, admission },
+    reader: new RequestReader(session),
+    workers: ["a", "b"].map((id) => ({ id, url, models: ["warm-up"] })),
   });
-  const log = pino({ level: "silent" });
-  const gateway = createGateway({ router, log, dataPlane, reader: new RequestReader(session) });
   const agent = new Agent({ keepAlive: true, maxSockets: PARALLEL });
   try {
     const target = `${await gateway.listen("127.0.0.1", 0)}/v1/chat/completions`;

@@ -1,14 +1,18 @@
 // The config file -> a typed config with its defaults, or every mistake in it at its place.
-import type { DataPlaneOptions } from "../gateway/options.js";
+import type { DiscoveryOptions, FleetOptions } from "../fleet/options.js";
+import type { AccessOptions, AdmissionOptions, DataPlaneOptions } from "../gateway/options.js";
 import type { SourceSpec, TenantSpec } from "../session/sources.js";
 import { compileCheck } from "../yaml/check.js";
 import { type Mistake, sortMistakes } from "../yaml/mistake.js";
 import { parseYaml } from "../yaml/parse.js";
 import { readText } from "../yaml/read.js";
+import { accessOptions, checkAccess } from "./access.js";
 import { checkAdmin } from "./admin.js";
 import { readApiKeys } from "./api-key.js";
 import { checkDataPlane, dataPlane } from "./data-plane.js";
+import { checkDiscovery, discoveryOptions } from "./discovery.js";
 import { parseDuration } from "./duration.js";
+import { admissionOptions, checkFleet, fleetOptions } from "./fleet.js";
 import { refuseOwnAddress } from "./own-address.js";
 import { mapping, Remarks } from "./remarks.js";
 import { type InstanceConfig, Rules } from "./rules.js";
@@ -27,10 +31,16 @@ export interface Config {
   readonly admin: AdminConfig;
   /** Milliseconds that what is under way gets to finish when the gateway is told to end. */
   readonly shutdownMs: number;
-  /** At least one. */
+  /** At least one where nothing is to be discovered. */
   readonly workers: readonly WorkerConfig[];
+  /** Where more workers are found. */
+  readonly discovery: readonly DiscoveryOptions[];
+  readonly fleet: FleetOptions;
+  readonly admission: AdmissionOptions;
   readonly session: SessionConfig;
   readonly dataPlane: DataPlaneOptions;
+  /** Undefined where anybody may use the gateway. */
+  readonly access: AccessOptions | undefined;
   /** What decides: the selected instance, or the shipped guard under the name `default`. */
   readonly policy: InstanceConfig;
   /** What takes over where that one is quarantined, if the file says so. */
@@ -49,6 +59,8 @@ export interface WorkerConfig {
   readonly weight: number;
   /** Requests the engine runs at once, 0 unknown. */
   readonly slots: number;
+  /** Most requests in flight; undefined for no limit. */
+  readonly maxInFlight: number | undefined;
   /** Printable ASCII characters without spaces; undefined where the worker asks for none. */
   readonly apiKey: string | undefined;
 }
@@ -120,9 +132,13 @@ export function parseConfig(
   const root = mapping(document.value);
   const places = { environment, file };
   const token = checkAdmin(root, places, remarks);
-  const apiKeys = readApiKeys(root, places, remarks);
+  const apiKeys = readApiKeys(root, "workers", places, remarks);
+  const foundKeys = readApiKeys(root, "discovery", places, remarks);
   refuseOwnAddress(root, remarks);
   checkDataPlane(root, remarks);
+  checkDiscovery(document.value, file, remarks);
+  checkFleet(root, remarks);
+  checkAccess(root, remarks);
   const origins = checkSession(mapping(root.session), remarks);
   const mistakes = sortMistakes([...document.mistakes, ...checkShape(document), ...remarks.mistakes], file);
   const warnings = sortMistakes(remarks.warnings, file);
@@ -135,9 +151,15 @@ export function parseConfig(
     listen: { host: listen.host ?? DEFAULTS.host, port: listen.port ?? DEFAULTS.port },
     admin: adminConfig(raw, token),
     shutdownMs: parseDuration(shutdown.deadline ?? DEFAULTS.shutdownDeadline),
-    workers: raw.workers.map((worker, index) => ({ ...workerConfig(worker), apiKey: apiKeys[index] })),
+    workers: (raw.workers ?? []).map((worker, index) => ({
+      ...workerConfig(worker),
+      apiKey: apiKeys[index],
+    })),
+    discovery: discoveryOptions(raw.discovery, file, foundKeys),
+    ...{ fleet: fleetOptions(raw), admission: admissionOptions(raw) },
     session: { ...sessionConfig(raw), ...origins },
     dataPlane: dataPlane(raw),
+    access: accessOptions(raw.access),
     ...{ policy: selected, fallback, instances },
   };
   return { config, mistakes, warnings };
@@ -147,9 +169,16 @@ function adminConfig({ admin = {} }: RawConfig, token: string | undefined): Admi
   return { host: admin.host ?? DEFAULTS.host, port: admin.port ?? DEFAULTS.adminPort, token };
 }
 
-function workerConfig(raw: RawConfig["workers"][number]): Omit<WorkerConfig, "apiKey"> {
-  const { id, url, models, weight = DEFAULTS.weight, max_num_seqs: slots = 0 } = raw;
-  return { id, url: baseUrl(url), models, weight, slots };
+function workerConfig(raw: NonNullable<RawConfig["workers"]>[number]): Omit<WorkerConfig, "apiKey"> {
+  const {
+    id,
+    url,
+    models,
+    weight = DEFAULTS.weight,
+    max_num_seqs: slots = 0,
+    max_in_flight: maxInFlight,
+  } = raw;
+  return { id, url: baseUrl(url), models, weight, slots, maxInFlight };
 }
 
 function sessionConfig({ session = {} }: RawConfig): Omit<SessionConfig, "sources" | "tenant"> {

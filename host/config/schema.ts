@@ -3,7 +3,10 @@
 import Type, { type Static } from "typebox";
 import type { Credential } from "../gateway/options.js";
 import { SOURCE_NAMES } from "../session/sources.js";
+import { AccessSchema } from "./access.js";
+import { DiscoverySchema } from "./discovery.js";
 import { DURATION_OR_OFF_PATTERN, DURATION_PATTERN } from "./duration.js";
+import { ModelsSchema } from "./models.js";
 import { SecretSchema } from "./secret.js";
 import { SIZE_PATTERN } from "./size.js";
 
@@ -35,6 +38,16 @@ export const DEFAULTS = {
   streams: { peek: false, keep_alive: "off" },
   log: { requests: "sampled", sample: 0.01 },
   forwardCredentials: [],
+  health: {
+    ...{ path: "/health", interval: "5s", timeout: "2s" },
+    ...{ unhealthy_after: 2, healthy_after: 2, slow_start: "30s" },
+  },
+  breaker: {
+    ...{ window: "30s", min_requests: 10, failure_ratio: 0.5, consecutive: 5 },
+    ...{ open: "10s", open_max: "2m", half_open: 3 },
+  },
+  signals: { path: "/metrics", interval: "2s", stale_after: "10s" },
+  admission: { queue: 1_024, deadline: "30s", bound_first: false },
 } as const;
 
 /** What an address may be listened on at. */
@@ -90,20 +103,10 @@ const WorkerSchema = Type.Object(
       allowed: "1 to 128 printable ASCII characters without spaces, since it becomes a header",
     }),
     url: Type.String(),
-    models: Type.Optional(
-      Type.Array(
-        Type.String({
-          pattern: "^[^\\u0000-\\u001f\\u007f]{1,256}$",
-          allowed: "a model name of 1 to 256 characters without control characters",
-        }),
-        {
-          ...{ minItems: 1, maxItems: 256 },
-          allowed: "a list of 1 to 256 model names",
-        },
-      ),
-    ),
+    models: Type.Optional(ModelsSchema),
     weight: Type.Optional(Type.Integer({ minimum: 1, maximum: 10_000, default: DEFAULTS.weight })),
     max_num_seqs: Type.Optional(Type.Integer({ minimum: 1, maximum: 2 ** 31 - 1 })),
+    max_in_flight: Type.Optional(Type.Integer({ minimum: 1, maximum: 2 ** 31 - 1 })),
     api_key: Type.Optional(SecretSchema),
   },
   strict,
@@ -280,6 +283,80 @@ const ForwardCredentials = Type.Array(Type.Enum(FORWARDABLE), {
   allowed: `a list of distinct items of ${FORWARDABLE.join(", ")}`,
 });
 
+const count = (otherwise: number, least = 1, most = 1_000_000) =>
+  Type.Optional(Type.Integer({ minimum: least, maximum: most, default: otherwise }));
+
+/** A path that a worker is asked at, or none: `off`. */
+const pathOrOff = (otherwise: string) =>
+  Type.Optional(
+    Type.String({
+      pattern: "^(off|/[!-~]{0,1023})$",
+      allowed: `off, or a path that begins with a slash, such as ${otherwise}`,
+      default: otherwise,
+    }),
+  );
+
+const { health, breaker, signals, admission } = DEFAULTS;
+
+const HealthSchema = Type.Object(
+  {
+    path: pathOrOff(health.path),
+    interval: duration(health.interval),
+    timeout: duration(health.timeout),
+    unhealthy_after: count(health.unhealthy_after, 1, 1_000),
+    healthy_after: count(health.healthy_after, 1, 1_000),
+    slow_start: durationOrOff(health.slow_start),
+  },
+  strict,
+);
+
+/** The mapping, or the one word; which of its keys is wrong is told for the mapping alone. */
+const BreakerSchema = Type.Unsafe<
+  | "off"
+  | {
+      window?: string;
+      min_requests?: number;
+      failure_ratio?: number;
+      consecutive?: number;
+      open?: string;
+      open_max?: string;
+      half_open?: number;
+    }
+>({
+  type: ["object", "string"],
+  ...{ pattern: "^off$", additionalProperties: false, allowed: "off, or a mapping" },
+  properties: {
+    window: duration(breaker.window),
+    min_requests: count(breaker.min_requests),
+    failure_ratio: Type.Number({ exclusiveMinimum: 0, maximum: 1, default: breaker.failure_ratio }),
+    consecutive: count(breaker.consecutive),
+    open: duration(breaker.open),
+    open_max: duration(breaker.open_max),
+    half_open: count(breaker.half_open),
+  },
+});
+
+const SignalsSchema = Type.Object(
+  {
+    path: pathOrOff(signals.path),
+    interval: duration(signals.interval),
+    stale_after: duration(signals.stale_after),
+  },
+  strict,
+);
+
+const AdmissionSchema = Type.Object(
+  {
+    queue: count(admission.queue, 0),
+    deadline: duration(admission.deadline),
+    bound_first: Type.Optional(Type.Boolean({ default: admission.bound_first })),
+  },
+  strict,
+);
+
+/** What `PUT /admin/workers/{id}` takes: a worker whose id stands in the path, and whose key is no business of a caller. */
+export const WorkerEntrySchema = Type.Omit(WorkerSchema, ["id", "api_key"], strict);
+
 /** The whole file. */
 export const ConfigSchema = Type.Object(
   {
@@ -292,11 +369,13 @@ export const ConfigSchema = Type.Object(
         strict,
       ),
     ),
-    workers: Type.Array(WorkerSchema, {
-      minItems: 1,
-      maxItems: MAX_WORKERS,
-      allowed: `a list of 1 to ${MAX_WORKERS} workers`,
-    }),
+    workers: Type.Optional(
+      Type.Array(WorkerSchema, {
+        maxItems: MAX_WORKERS,
+        allowed: `a list of at most ${MAX_WORKERS} workers`,
+      }),
+    ),
+    discovery: Type.Optional(DiscoverySchema),
     session: Type.Optional(SessionSchema),
     worker_selection: Type.Optional(SelectionSchema),
     limits: Type.Optional(LimitsSchema),
@@ -305,6 +384,11 @@ export const ConfigSchema = Type.Object(
     streams: Type.Optional(StreamsSchema),
     log: Type.Optional(LogSchema),
     forward_credentials: Type.Optional(ForwardCredentials),
+    access: Type.Optional(AccessSchema),
+    health: Type.Optional(HealthSchema),
+    breaker: Type.Optional(BreakerSchema),
+    signals: Type.Optional(SignalsSchema),
+    admission: Type.Optional(AdmissionSchema),
   },
   strict,
 );

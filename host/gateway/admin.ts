@@ -6,18 +6,18 @@ import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest }
 import type { BindingView } from "../routing/bindings.js";
 import { SessionKeyError } from "../routing/refusals.js";
 import type { Router } from "../routing/router.js";
-import type { Worker } from "../routing/worker.js";
+import { AdminError, type Query, refuseOthers } from "./admin-error.js";
+import { type AdminWorkersContext, addWorkers } from "./admin-workers.js";
 import { type AskOptions, readAsk, refusalOf } from "./ask.js";
 import { errorBody, type GatewayError } from "./errors.js";
-import type { Fleet } from "./fleet.js";
 import { discardBody } from "./upload.js";
 
 /** What the admin routes work with. */
-export interface AdminContext {
-  readonly router: Router;
-  readonly fleet: Fleet;
+export interface AdminContext extends AdminWorkersContext {
   readonly ask: AskOptions;
   readonly bodyLimit: number;
+  /** As of a search for a worker. */
+  readonly isIncomplete: () => boolean;
   /** What callers must show; without one only callers on this machine are answered. */
   readonly token: string | undefined;
 }
@@ -31,13 +31,6 @@ const NO_SESSION: GatewayError = {
   message: "no such session is bound",
 };
 
-/** A refusal on its way to the caller. */
-class AdminError extends Error {
-  constructor(readonly error: GatewayError) {
-    super(error.message);
-  }
-}
-
 /** Builds the admin server. */
 export function createAdmin(context: AdminContext): FastifyInstance {
   const app = Fastify({
@@ -46,14 +39,17 @@ export function createAdmin(context: AdminContext): FastifyInstance {
     bodyLimit: context.bodyLimit,
     requestTimeout: REQUEST_TIMEOUT_MS,
     frameworkErrors: (error, _request, reply) => refuse(reply, toError(error)),
-    routerOptions: { ignoreTrailingSlash: true },
+    // A worker's id has at most 128 characters, each of which may be escaped.
+    routerOptions: { ignoreTrailingSlash: true, maxParamLength: 3 * 128 },
   });
   // A body is a client's request: it is read as such, whatever its type says.
   app.removeAllContentTypeParsers();
   app.addContentTypeParser("*", { parseAs: "buffer" }, (_request, body, done) => done(null, body));
   app.addHook("onRequest", (request, _reply, done) => {
     request.raw.headers["content-type"] = "application/octet-stream";
-    const refusal = context.token === undefined ? strangeHost(request) : badToken(request, context.token);
+    const { token } = context;
+    const refusal =
+      token === undefined ? (strangeHost(request) ?? strangeOrigin(request)) : badToken(request, token);
     done(refusal && new AdminError(refusal));
   });
   app.setErrorHandler((error: Error & { statusCode?: number }, _request, reply) => {
@@ -64,9 +60,7 @@ export function createAdmin(context: AdminContext): FastifyInstance {
     refuse(reply, { status: 404, code: "unknown_path", message });
   });
   addSessions(app, context);
-  app.get("/admin/workers", () => ({
-    workers: [...context.router.workers].map((each) => workerView(context, each)),
-  }));
+  addWorkers(app, context);
   app.post("/admin/explain", (request) => explain(context, request));
   return app;
 }
@@ -99,8 +93,6 @@ interface SessionList {
   readonly next_cursor: string | null;
 }
 
-type Query = Readonly<Record<string, string | undefined>>;
-
 function listSessions(router: Router, { worker: id, limit, cursor }: Query): SessionList {
   const worker = id === undefined ? null : [...router.workers].find((candidate) => candidate.id === id);
   if (worker === undefined)
@@ -127,17 +119,6 @@ function findSessions(router: Router, { key, parent, model, tenant = "" }: Query
   return [...new Set(ids)].map((id) => router.session(id)).filter((session) => session !== undefined);
 }
 
-/** A parameter that is misspelt, or useless beside the others, would change what is shown without a word. */
-function refuseOthers(query: Query, allowed: readonly string[]): void {
-  for (const [name, value] of Object.entries(query)) {
-    const message = allowed.includes(name)
-      ? `the parameter ${name} is given more than once`
-      : `there is no parameter ${JSON.stringify(name.slice(0, 40))} here, allowed are ${allowed.join(", ")}`;
-    if (!allowed.includes(name) || typeof value !== "string")
-      throw new AdminError({ status: 400, code: "invalid_query", message });
-  }
-}
-
 function wholeNumber(
   name: string,
   text: string | undefined,
@@ -153,7 +134,10 @@ function wholeNumber(
 }
 
 /** What would be chosen for the request that was sent here in place of its own path. */
-function explain({ router, fleet, ask: options, token }: AdminContext, request: FastifyRequest): object {
+function explain(
+  { router, isIncomplete, ask: options, token }: AdminContext,
+  request: FastifyRequest,
+): object {
   const query = request.query as Query;
   refuseOthers(query, ["tenant"]);
   const body = Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0);
@@ -165,22 +149,8 @@ function explain({ router, fleet, ask: options, token }: AdminContext, request: 
   try {
     return { ...router.explain(asked), key_source: ask.source ?? null };
   } catch (error) {
-    throw new AdminError(refusalOf(error, ask.source, fleet.incomplete));
+    throw new AdminError(refusalOf(error, ask.source, isIncomplete()));
   }
-}
-
-function workerView({ router, fleet }: AdminContext, worker: Worker): object {
-  const { id, url, models, eligible, activeRequests, boundSessions } = worker;
-  return {
-    id,
-    url,
-    state: eligible ? "ready" : fleet.isAsked(worker) ? "unhealthy" : "starting",
-    reason: fleet.reason(worker),
-    models,
-    active_requests: activeRequests,
-    bound_sessions: boundSessions,
-    columns: router.columnsOf(worker),
-  };
 }
 
 /** Digests of one length are compared, in a time that tells nothing of where they differ. */
@@ -203,6 +173,13 @@ function strangeHost({ hostname }: FastifyRequest): GatewayError | undefined {
   if (/^(localhost|127(\.\d{1,3}){3}|\[?::1\]?)$/.test(hostname)) return undefined;
   const message = "without a token the admin listener answers only to 127.0.0.1, localhost and [::1]";
   return { status: 403, code: "strange_host", message };
+}
+
+/** A page from elsewhere may send what it cannot read the answer to; its browser says where it is from. */
+function strangeOrigin({ headers: { origin, host } }: FastifyRequest): GatewayError | undefined {
+  if (origin === undefined || origin === `http://${host}`) return undefined;
+  const message = "without a token the admin listener answers no page in a browser but one of its own";
+  return { status: 403, code: "strange_origin", message };
 }
 
 function toError(error: Error & { statusCode?: number }): GatewayError {

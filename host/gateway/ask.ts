@@ -75,9 +75,11 @@ export function refusalOf(error: unknown, source: string | undefined, isIncomple
     return { status: 400, code, message: error.message };
   }
   if (!(error instanceof NoWorkerError)) throw error;
+  if (error.code === "full")
+    return { status: 429, code: "workers_full", message: error.message, retryAfter: 1 };
   if (error.code === "no_worker") return { status: 503, code: "no_worker_eligible", message: error.message };
   if (!isIncomplete) return { status: 404, code: "model_not_found", message: error.message };
-  const message = `${error.message} yet, but some worker has not said which models it serves`;
+  const message = `${error.message} yet, but not all workers are known, or have said which models they serve`;
   return { status: 503, code: "no_worker_eligible", message };
 }
 

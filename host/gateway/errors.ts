@@ -11,6 +11,8 @@ export interface GatewayError {
   /** Machine-readable, in OpenAI's shape. */
   readonly code: string;
   readonly message: string;
+  /** Whole seconds after which it may be tried again; 1 for a 503 that does not say. */
+  readonly retryAfter?: number | undefined;
 }
 
 /** In whose shape to tell an error of a request that may be to none of the endpoints, by its target. */
@@ -45,7 +47,8 @@ export function errorBody(style: ErrorStyle, error: GatewayError): string {
       error: { type: ANTHROPIC_TYPES[status] ?? otherwise, message },
     });
   }
-  const type = isClientsFault(error) ? "invalid_request_error" : "server_error";
+  const otherwise = isClientsFault(error) ? "invalid_request_error" : "server_error";
+  const type = status === 429 ? "rate_limit_error" : otherwise;
   return JSON.stringify({ error: { message, type, param: null, code } });
 }
 
@@ -73,6 +76,17 @@ export function errorEvent(style: ErrorStyle, error: GatewayError, answerId: str
   }
 }
 
+/** The headers by which an error says what to do about it. */
+export function errorHeaders({
+  status,
+  retryAfter = status === 503 ? 1 : undefined,
+}: GatewayError): Record<string, string> {
+  return {
+    ...(status === 401 && { "www-authenticate": "Bearer" }),
+    ...(retryAfter !== undefined && { "retry-after": String(retryAfter) }),
+  };
+}
+
 /** Sends an error as the whole answer, unless an answer has begun or the client is gone. */
 export function sendError(response: ServerResponse, style: ErrorStyle, error: GatewayError): void {
   if (response.headersSent || response.destroyed) return;
@@ -80,7 +94,7 @@ export function sendError(response: ServerResponse, style: ErrorStyle, error: Ga
   response.writeHead(error.status, STATUS_CODES[error.status], {
     "content-type": "application/json",
     "content-length": Buffer.byteLength(body),
-    ...(error.status === 503 && { "retry-after": "1" }),
+    ...errorHeaders(error),
   });
   response.end(body);
 }

@@ -1,17 +1,16 @@
 // One request on its way: body in, worker chosen, dispatched, answer streamed back, lease released, whatever happens.
 
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Fleet } from "../fleet/fleet.js";
 import type { Lease } from "../routing/lease.js";
-import { NoWorkerError } from "../routing/refusals.js";
-import type { Router } from "../routing/router.js";
+import type { Worker } from "../routing/worker.js";
 import { ResponseIdReader } from "../session/response-id.js";
 import { type AnswerHead, fieldOf } from "../transport/answer.js";
-import { type Ask, type AskOptions, readAsk, refusalOf } from "./ask.js";
+import type { Access, Admitted } from "./access.js";
+import { type Ask, type AskOptions, readAsk } from "./ask.js";
 import { Attempt, type AttemptListener } from "./attempt.js";
-import type { Clock } from "./clock.js";
 import { type ErrorStyle, type GatewayError, isClientsFault } from "./errors.js";
 import { HeldStream } from "./first-event.js";
-import type { Fleet } from "./fleet.js";
 import { hasStrangeCoding, isEventStream, requestHeaders, responseHeaders } from "./headers.js";
 import type { InFlight, UnderWay } from "./in-flight.js";
 import { LateAnswer } from "./late-answer.js";
@@ -20,9 +19,11 @@ import type { Outcomes } from "./outcomes.js";
 import { type Deadlines, Patience } from "./patience.js";
 import { Reply } from "./reply.js";
 import { type RequestLog, RequestRecord } from "./request-log.js";
-import type { Cause, Retries } from "./retries.js";
+import { type Cause, type Retries, retryAfterMs } from "./retries.js";
 import { Trail } from "./trail.js";
 import { type ByteAccount, Upload } from "./upload.js";
+import type { Upstream } from "./upstream.js";
+import { type SearchContext, type SearchListener, WorkerSearch } from "./worker-search.js";
 
 /** Answers that may say, by Retry-After, how long their worker wants to be left alone. */
 const BACKPRESSURE: ReadonlySet<number> = new Set([429, 503]);
@@ -42,13 +43,13 @@ export interface Endpoint {
 }
 
 /** What an exchange works with. */
-export interface ExchangeContext {
-  readonly router: Router;
-  readonly fleet: Fleet;
+export interface ExchangeContext extends SearchContext {
+  readonly fleet: Fleet<Upstream>;
   readonly ask: AskOptions;
+  /** Undefined where anybody may use the gateway. */
+  readonly access: Access | undefined;
   readonly options: DataPlaneOptions;
   readonly deadlines: Deadlines;
-  readonly clock: Clock;
   /** All that are under way: until their last byte has gone to the client, or the client has gone. */
   readonly underWay: InFlight;
   /** The bodies of all requests. */
@@ -63,7 +64,7 @@ export interface ExchangeContext {
 }
 
 /** Proxies one POST. */
-export class Exchange implements AttemptListener, UnderWay {
+export class Exchange implements SearchListener, AttemptListener, UnderWay {
   /** Written by `Buffers` alone. */
   noted = 0;
   /** Written by `InFlight` alone. */
@@ -81,9 +82,15 @@ export class Exchange implements AttemptListener, UnderWay {
   readonly #trail: Trail;
   readonly #patience: Patience;
   readonly #record: RequestRecord;
+  #admitted: Admitted | null = null;
   #ask: Ask | null = null;
   #body: Buffer | null = null;
+  #search: WorkerSearch | null = null;
   #attempt: Attempt | null = null;
+  /** When the attempt began. */
+  #begunAt = 0;
+  /** Whether the worker's answer has begun, and is none of an error. */
+  #isGood = false;
   /** Whether the worker failed the request, or had no room for it. */
   #failed = false;
   #held: HeldStream | null = null;
@@ -128,11 +135,18 @@ export class Exchange implements AttemptListener, UnderWay {
     return this.#over;
   }
 
+  get worker(): Worker | null {
+    return this.#over || !this.#attempt ? null : this.#attempt.lease.worker;
+  }
+
   /** Runs the exchange. */
   start(): void {
-    if (this.#context.underWay.isClosing) {
+    const { underWay, access } = this.#context;
+    if (underWay.isClosing) {
       this.#reply.closeBehind();
       this.#refuseUpload(SHUTTING_DOWN);
+    } else if (access && !this.#admit(access)) {
+      return;
     } else if (hasStrangeCoding(this.#request.headers)) {
       const message = "a body may be sent in chunks or with its length, in no other transfer coding";
       this.#refuseUpload({ status: 501, code: "transfer_coding_unknown", message });
@@ -146,46 +160,63 @@ export class Exchange implements AttemptListener, UnderWay {
     }
   }
 
+  /** Counts it for its client; false where it was refused. */
+  #admit(access: Access): boolean {
+    const admission = access.admit(this.#request.headers);
+    this.#record.client = admission.client;
+    if ("status" in admission) {
+      this.#refuseUpload(admission);
+      return false;
+    }
+    this.#admitted = admission;
+    return true;
+  }
+
   #refuseUpload(error: GatewayError): void {
     this.#fail(error);
     this.#reply.discardBody();
   }
 
   #route(body: Buffer): void {
-    const { router, fleet, ask: options } = this.#context;
     this.#record.bodyCame();
-    const ask = readAsk(options, this.#request.headers, body);
+    const ask = readAsk(this.#context.ask, this.#request.headers, body);
     if ("status" in ask) {
       this.#fail(ask);
       return;
     }
-    let lease: Lease;
-    try {
-      lease = router.acquire(ask.request);
-    } catch (error) {
-      this.#fail(refusalOf(error, ask.source, fleet.incomplete));
-      return;
-    }
     this.#ask = ask;
     this.#body = body;
-    this.#record.model = ask.request.model;
-    this.#dispatch(lease);
+    this.#search = new WorkerSearch(this.#context, ask, this);
+    this.#search.start();
   }
 
-  #dispatch(lease: Lease): void {
-    const { fleet, onPolicyFailure, droppedHeaders } = this.#context;
+  onLine(): void {
+    this.#record.model = this.#ask!.request.model;
+    this.#patience.enter("queue", this.#received);
+  }
+
+  onRefusal(error: GatewayError, isServed: boolean): void {
+    if (isServed) this.#record.model = this.#ask!.request.model;
+    this.#fail(error);
+  }
+
+  onLease(lease: Lease): void {
+    const { fleet, clock, onPolicyFailure, droppedHeaders } = this.#context;
+    this.#record.model = this.#ask!.request.model;
     if (lease.failure) onPolicyFailure(lease);
+    this.#begunAt = clock.now();
     this.#patience.enter("firstByte", this.#received);
     this.#attempt = new Attempt(lease, this);
     const headers = requestHeaders(this.#request.rawHeaders, droppedHeaders);
     const path = this.#endpoint.path + this.#query;
-    this.#attempt.start(fleet.upstream(lease.worker), path, headers, this.#body!);
+    this.#attempt.start(fleet.line(lease.worker), path, headers, this.#body!);
   }
 
   onHead({ lease }: Attempt, head: AnswerHead): void {
     const { status, fields } = head;
-    const { retries, options } = this.#context;
-    if (BACKPRESSURE.has(status)) retries.holdOff(lease.worker, fieldOf(fields, "retry-after"));
+    const { fleet, options } = this.#context;
+    if (BACKPRESSURE.has(status)) fleet.busy(lease.worker, retryAfterMs(fieldOf(fields, "retry-after")));
+    if (isFault(status)) fleet.failed(lease.worker, this.#begunAt, `status ${status}`);
     if (this.#next(status, `status ${status}`)) return;
     const isStream = isEventStream(fields);
     if (this.#reply.isSent) this.#acceptLate(head, isStream);
@@ -207,15 +238,19 @@ export class Exchange implements AttemptListener, UnderWay {
       return;
     }
     this.#isComplete = true;
+    if (this.#isGood) this.#context.fleet.completed(this.#attempt!.lease.worker);
     this.#finish("complete");
     this.#reply.end();
   }
 
-  onFailure({ lease, isConnected, isAnswered }: Attempt, error: Error): void {
+  onFailure(attempt: Attempt, error: Error): void {
+    const { lease, isConnected } = attempt;
     const { worker } = lease;
-    this.#context.fleet.suspect(worker);
+    const { fleet } = this.#context;
+    if (isConnected) this.#report(error.message);
+    else fleet.disconnected(worker, this.#begunAt, error.message);
     const cause = isConnected ? "reset" : "connect";
-    if (!isAnswered && this.#next(cause, error.message)) return;
+    if (this.#isUnheard(attempt) && this.#next(cause, error.message)) return;
     this.#blame(error.message);
     const message = this.#reply.isSent
       ? `worker "${worker.id}" broke off in the middle of its answer`
@@ -234,6 +269,13 @@ export class Exchange implements AttemptListener, UnderWay {
 
   left(isWhole: boolean): void {
     this.#tellEnd(isWhole ? "complete" : "client_gone");
+  }
+
+  /** Ends it because the time of its worker, which is drained, is over. */
+  cutDrained(): void {
+    const message = "the worker is taken out of service, and the time for its last requests is over";
+    if (this.#over || (this.#isUnheard(this.#attempt!) && this.#next("drained", "drained"))) return;
+    this.#fail({ status: 503, code: "worker_drained", message });
   }
 
   /** Ends it because its reader is too slow. The worker's answer is never paused. */
@@ -284,13 +326,18 @@ export class Exchange implements AttemptListener, UnderWay {
       this.#giveUp({ status: 408, code: "upload_timeout", message });
       return;
     }
+    if (phase === "queue") {
+      this.#fail(this.#search!.expire());
+      return;
+    }
     if (this.#late) {
       this.#fail(this.#late.error());
       return;
     }
     const { worker } = this.#attempt!.lease;
-    this.#context.fleet.suspect(worker);
-    this.#blame(phase === "idle" ? "idle timeout" : "first byte timeout");
+    const what = phase === "idle" ? "idle timeout" : "first byte timeout";
+    this.#report(what);
+    this.#blame(what);
     const message = `worker "${worker.id}" sent nothing for longer than the gateway waits`;
     this.#fail({ status: 504, code: "worker_timeout", message });
   }
@@ -316,24 +363,43 @@ export class Exchange implements AttemptListener, UnderWay {
     if (reply.isEventStream) reply.comment();
   }
 
+  /** Whether nothing of its answer is known that another worker's could not begin with. */
+  #isUnheard(attempt: Attempt): boolean {
+    return !attempt.isAnswered || this.#held !== null;
+  }
+
   /** Has another worker try, where nothing has gone to the client and that is allowed; false where it is not. */
   #next(cause: Cause, reason: string): boolean {
-    const { router } = this.#context;
+    const { admission, fleet } = this.#context;
     const { request, isStateful } = this.#ask!;
+    const search = this.#search!;
     const trail = this.#trail;
     const failed = this.#attempt!;
     const { lease } = failed;
     if (this.#reply.isSent || request.pin !== undefined) return false;
     if (!trail.mayGoOn(lease, cause, isStateful)) return false;
-    const next = orNone(() => router.acquire({ ...request, exclude: trail.closedTo(lease) }));
-    if (!next) return false;
+    const exclude = trail.closedTo(lease);
+    const next = search.another(exclude);
+    if (next === "none") return false;
     trail.goOn(lease, cause, isStateful);
     trail.note(lease, reason);
     failed.abandon();
     lease.release("failed");
+    fleet.ended(lease.worker, this.#begunAt);
+    this.#attempt = null;
     this.#held = null;
-    this.#dispatch(next);
+    if (next === "full") search.standInLine(exclude);
+    else this.onLease(next);
+    admission.move(lease.worker.models);
     return true;
+  }
+
+  /** Has the fleet know that the worker failed the request. */
+  #report(why: string): void {
+    const { fleet } = this.#context;
+    const { worker } = this.#attempt!.lease;
+    if (this.#isGood) fleet.brokeOff(worker, this.#begunAt, why);
+    else fleet.failed(worker, this.#begunAt, why);
   }
 
   /** Holds against the worker that it failed the request. */
@@ -353,6 +419,10 @@ export class Exchange implements AttemptListener, UnderWay {
       this.#letGo();
       return;
     }
+    const { fleet } = this.#context;
+    const { worker } = this.#attempt!.lease;
+    if (BACKPRESSURE.has(first)) fleet.busy(worker, Number.NaN);
+    if (isFault(first)) this.#report(`an error event, status ${first}`);
     const refusal = refusalBy(first) && `an error event, status ${first}`;
     if (refusal === undefined || !this.#next("event", refusal)) this.#letGo(true, refusal);
   }
@@ -407,6 +477,8 @@ export class Exchange implements AttemptListener, UnderWay {
     this.#trail.arrive();
     if (refusal !== undefined) this.#blame(refusal);
     if (isError) return;
+    this.#isGood = true;
+    this.#context.fleet.succeeded(lease.worker, this.#begunAt);
     lease.commit();
     if (this.#endpoint.style !== "responses") return;
     const type = fieldOf(fields, "content-type");
@@ -465,6 +537,7 @@ export class Exchange implements AttemptListener, UnderWay {
   /** Ends the exchange, and with it the worker's request where that is still under way. */
   #finish(outcome: string, isError = false): void {
     if (this.#over) return;
+    const { admission, fleet } = this.#context;
     const lease = this.#attempt?.lease;
     if (lease) this.#record.decided(lease);
     // What ended well for its worker may end badly for its reader after all.
@@ -472,6 +545,7 @@ export class Exchange implements AttemptListener, UnderWay {
     this.#over = true;
     this.#held = null;
     this.#late = null;
+    this.#admitted?.release();
     this.#request.socket.off("close", this.#onClientGone);
     this.#upload.stop();
     lease?.release(this.#failed ? "failed" : "ended");
@@ -480,6 +554,10 @@ export class Exchange implements AttemptListener, UnderWay {
     this.#upload.free();
     this.#body = null;
     this.#patience.enter("drain", this.#reply.waiting);
+    this.#search?.stop();
+    if (!lease) return;
+    fleet.ended(lease.worker, this.#begunAt);
+    admission.move(lease.worker.models);
   }
 
   /** Tells how a request ended whose worker's answer had come; nothing where that is told. */
@@ -497,16 +575,6 @@ export class Exchange implements AttemptListener, UnderWay {
   }
 }
 
-/** What `acquire` answers; undefined where there is no worker. */
-function orNone(acquire: () => Lease): Lease | undefined {
-  try {
-    return acquire();
-  } catch (error) {
-    if (error instanceof NoWorkerError) return undefined;
-    throw error;
-  }
-}
-
 function tooLarge({ options }: ExchangeContext): GatewayError {
   const message = `the body is larger than the ${options.limits.bodyBytes} bytes allowed`;
   return { status: 413, code: "body_too_large", message };
@@ -515,6 +583,11 @@ function tooLarge({ options }: ExchangeContext): GatewayError {
 function noRoom({ options }: ExchangeContext): GatewayError {
   const message = `the bodies of all requests would take more than ${options.limits.bodyTotalBytes} bytes`;
   return { status: 503, code: "too_many_bytes", message };
+}
+
+/** Whether a status speaks against the worker: 503 says that it is busy, 501 that it is no worker for such a request. */
+function isFault(status: number): boolean {
+  return status >= 500 && status !== 501 && status !== 503;
 }
 
 /** How a worker fails a request by the status of its answer; undefined where it does not, and the client may have. */

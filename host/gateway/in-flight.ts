@@ -2,6 +2,7 @@
 
 import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
+import type { Worker } from "../routing/worker.js";
 import { type Buffering, Buffers } from "./buffers.js";
 
 /** A request under way. */
@@ -14,6 +15,10 @@ export interface UnderWay extends Buffering {
   cut(): void;
   /** It is over for its client as well, who has got all that there was, or has not. */
   left(isWhole: boolean): void;
+  /** The worker that it is with, null for none. */
+  readonly worker: Worker | null;
+  /** Ends it before its worker is gone. */
+  cutDrained(): void;
 }
 
 /** All that are under way, from request to the last byte of the answer. */
@@ -66,6 +71,11 @@ export class InFlight {
   beat(): void {
     for (const one of [...this.#all]) one.beat();
     this.buffers.recount();
+  }
+
+  /** Ends now what is with a worker. */
+  cutDrained(worker: Worker): void {
+    for (const one of [...this.#all]) if (one.worker === worker) one.cutDrained();
   }
 
   /** Ends all of it now. */

@@ -66,6 +66,23 @@ export const CREDENTIALS = ["authorization", "x-api-key", "cookie"] as const;
 /** One of them. */
 export type Credential = (typeof CREDENTIALS)[number];
 
+/** A key that a client may show. */
+export interface AccessKey {
+  /** 1 to 64 letters, digits, dots, dashes or underscores. */
+  readonly name: string;
+  /** Its SHA-256 in 64 lower-case hex digits. */
+  readonly sha256: string;
+  /** Most of its requests under way at once; Infinity for any number. */
+  readonly maxInFlight: number;
+  /** Most of its requests in a minute, an integer; Infinity for any number. */
+  readonly requestsPerMinute: number;
+}
+
+/** Who may use the gateway. */
+export interface AccessOptions {
+  readonly keys: readonly AccessKey[];
+}
+
 /** All of it. */
 export interface DataPlaneOptions {
   readonly limits: Limits;
@@ -75,4 +92,14 @@ export interface DataPlaneOptions {
   readonly log: RequestLogOptions;
   /** The client's credentials that are passed on to workers. */
   readonly forwardCredentials: readonly Credential[];
+}
+
+/** How requests wait where every worker of their model is full. */
+export interface AdmissionOptions {
+  /** Most requests in line for a model; 0 for none, so that a full fleet refuses at once. */
+  readonly queue: number;
+  /** Milliseconds that a request waits at most. */
+  readonly deadlineMs: number;
+  /** Whether those of bound sessions go before all others. */
+  readonly boundFirst: boolean;
 }

@@ -1,7 +1,7 @@
 // How long a request is waited for: the phases of its way, each with a deadline of its own, counted in beats.
 
-/** What is waited for: the body, the answer's first byte, its next one, and a reader that takes the rest of it. */
-export type Phase = "upload" | "firstByte" | "idle" | "drain";
+/** What is waited for: the body, a worker with room, the answer's first byte, its next one, and a reader that takes the rest. */
+export type Phase = "upload" | "queue" | "firstByte" | "idle" | "drain";
 
 /** Deadlines in beats, see `Beat`. */
 export type Deadlines = Readonly<Record<Phase | "total" | "keepAlive", number>>;

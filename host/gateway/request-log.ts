@@ -1,8 +1,8 @@
 // One line of log for a request, at its end. No prompt, no key, no secret: the session is told by its hash.
 
 import type { Logger } from "pino";
+import type { Clock } from "../fleet/clock.js";
 import type { Lease } from "../routing/lease.js";
-import type { Clock } from "./clock.js";
 import type { RequestLogOptions } from "./options.js";
 
 /** What is known of a request under way, for its line. */
@@ -10,6 +10,8 @@ export class RequestRecord {
   readonly path: string;
   /** The status that the client was sent, 0 for none. */
   status = 0;
+  /** The name of the client's access key, where it showed one that is known. */
+  client: string | undefined;
   /** Set where some worker serves it: any other name is the client's invention. */
   model: string | undefined;
   /** Who served it and why; undefined where no worker did. */
@@ -70,9 +72,9 @@ export class RequestLog {
    */
   ended(record: RequestRecord, outcome: string, failures: readonly string[], isError: boolean): void {
     if (!this.#wants(isError)) return;
-    const { path, status, model, decision } = record;
+    const { path, status, client, model, decision } = record;
     const failed = failures.length > 0 ? failures : undefined;
-    const line = { path, outcome, status, model, ...decision, failed, ms: record.times() };
+    const line = { path, outcome, status, client, model, ...decision, failed, ms: record.times() };
     this.#log[isError ? "warn" : "info"](line, "request");
   }
 

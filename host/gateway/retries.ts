@@ -1,19 +1,15 @@
-// Whether another worker is tried: what the config allows, what traffic there is to bear it, and who asked to be left alone.
+// Whether another worker is tried: what the config allows, and what traffic there is to bear it.
 
-import type { Worker } from "../routing/worker.js";
-import type { Clock } from "./clock.js";
 import type { Retries as RetryOptions } from "./options.js";
 
 /**
  * Why a worker did not serve a request: no connection, one that broke before an answer, an error as the first event of a
  * stream, or the status of its answer.
  */
-export type Cause = "connect" | "reset" | "event" | number;
+export type Cause = "connect" | "reset" | "event" | "drained" | number;
 
 /** Retries that are allowed at once however little traffic there is, unless none are. */
 const FEW = 10;
-/** A worker that asks for more is asked again all the same. */
-const LONGEST_HOLD_OFF_MS = 3_600_000;
 /** Statuses by which a worker says that it did not run the request. */
 const NOT_RUN: ReadonlySet<Cause> = new Set<Cause>(["connect", 429, 503]);
 
@@ -25,21 +21,20 @@ export class Retries {
   refused = 0;
   readonly #options: RetryOptions;
   readonly #live: () => number;
-  readonly #clock: Clock;
   readonly #causes: ReadonlySet<Cause>;
-  readonly #heldOff = new Map<Worker, number>();
   #underWay = 0;
 
   /** `live` tells how many requests are under way. */
-  constructor(options: RetryOptions, live: () => number, clock: Clock) {
+  constructor(options: RetryOptions, live: () => number) {
     const { attempts, connect, reset, statuses } = options;
     this.attempts = attempts;
     this.#options = options;
     this.#live = live;
-    this.#clock = clock;
     this.#causes = new Set<Cause>([
       // Known only where it was asked for: see `Streams.peek`.
       "event",
+      // An operator's will, and no worker's failure.
+      "drained",
       ...(connect ? ["connect" as const] : []),
       ...(reset ? ["reset" as const] : []),
       ...statuses,
@@ -74,28 +69,14 @@ export class Retries {
   end(): void {
     this.#underWay--;
   }
-
-  /** Keeps retries off a worker as long as its Retry-After asks for; a later moment counts, an earlier one does not. */
-  holdOff(worker: Worker, retryAfter: string | string[] | undefined): void {
-    const ms = retryAfterMs(retryAfter);
-    if (!(ms > 0)) return;
-    const until = this.#clock.now() + Math.min(ms, LONGEST_HOLD_OFF_MS);
-    this.#heldOff.set(worker, Math.max(until, this.#heldOff.get(worker) ?? 0));
-  }
-
-  /** The workers that no retry goes to now. */
-  heldOff(): Worker[] {
-    const now = this.#clock.now();
-    for (const [worker, until] of this.#heldOff)
-      if (until <= now || worker.removed) this.#heldOff.delete(worker);
-    return [...this.#heldOff.keys()];
-  }
 }
 
 /** Milliseconds that a Retry-After asks for (RFC 9110, 10.2.3), NaN where it cannot be read. */
 export function retryAfterMs(value: string | string[] | undefined): number {
   const text = (Array.isArray(value) ? value[0] : value)?.trim() ?? "";
   if (/^\d+$/.test(text)) return Number(text) * 1_000;
+  // All three forms of a date begin with a day; what else there is may look like a year.
+  if (!/^(Mon|Tue|Wed|Thu|Fri|Sat|Sun)/.test(text)) return Number.NaN;
   // A date in C's form names no zone, and means this one.
   return Date.parse(/[A-Z]{3}$/.test(text) ? text : `${text} GMT`) - Date.now();
 }

@@ -1,33 +1,37 @@
 // The gateway: Fastify routes over one router and its fleet of workers.
 
-import {
-  createServer as createHttpServer,
-  type IncomingMessage,
-  type Server,
-  type ServerResponse,
-} from "node:http";
-import { Server as NetServer, type Socket } from "node:net";
+import { randomBytes } from "node:crypto";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { Server as NetServer } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import type { Logger } from "pino";
+import { type Clock, PROCESS_CLOCK } from "../fleet/clock.js";
+import { Fleet, type NamedWorker } from "../fleet/fleet.js";
+import type { DiscoveryOptions, FleetOptions } from "../fleet/options.js";
 import type { Router } from "../routing/router.js";
-import type { Worker, WorkerOptions } from "../routing/worker.js";
+import type { Worker } from "../routing/worker.js";
 import { RequestReader } from "../session/request-reader.js";
+import { Access } from "./access.js";
 import { createAdmin } from "./admin.js";
-import { Beat, type Clock, PROCESS_CLOCK } from "./clock.js";
-import { errorBody, type GatewayError, sendError, styleOf } from "./errors.js";
+import type { ReadWorker } from "./admin-workers.js";
+import { Admission } from "./admission.js";
+import { Beat } from "./beat.js";
+import { Discovery } from "./discovery.js";
+import { answerGarbage, createHttp, type Door } from "./door.js";
+import { errorBody, errorHeaders, type GatewayError, sendError, styleOf } from "./errors.js";
 import { type Endpoint, Exchange, type ExchangeContext } from "./exchange.js";
-import { Fleet } from "./fleet.js";
 import { droppedHeaders } from "./headers.js";
 import { InFlight } from "./in-flight.js";
-import type { DataPlaneOptions } from "./options.js";
+import type { AccessOptions, AdmissionOptions, DataPlaneOptions } from "./options.js";
 import { Outcomes } from "./outcomes.js";
 import type { Deadlines } from "./patience.js";
-import { MAX_AT_ONCE, Pipelines, readOn } from "./pipeline.js";
+import { MAX_AT_ONCE, Pipelines } from "./pipeline.js";
 import { PolicyWatch } from "./policy-watch.js";
 import { RequestLog, RequestRecord } from "./request-log.js";
 import { Retries } from "./retries.js";
 import { ByteAccount, discardBody } from "./upload.js";
+import { Upstream } from "./upstream.js";
 
 /** Endpoints that are proxied, each with its error shapes. */
 const ENDPOINTS: readonly Endpoint[] = [
@@ -38,9 +42,15 @@ const ENDPOINTS: readonly Endpoint[] = [
   { path: "/v1/messages", style: "anthropic", streams: true },
 ];
 
-const POLL_INTERVAL_MS = 5_000;
 /** Milliseconds that clients get to read that their answers were cut. */
 const CUT_MS = 1_000;
+/** As many as make it unlikely that two gateways have the same. */
+const VIA_BYTES = 8;
+const LOOP: GatewayError = {
+  status: 508,
+  code: "loop_detected",
+  message: "the gateway sent this request itself: the url of one of its workers leads back to it",
+};
 const TOO_MANY_PIPELINED: GatewayError = {
   status: 503,
   code: "too_many_pipelined",
@@ -57,12 +67,18 @@ export interface GatewayOptions {
   readonly allowPin?: boolean;
   /** Whether a client may choose how it is bound by `x-hawser-affinity`; default false. */
   readonly allowAffinityHeader?: boolean;
+  /** The keys that clients must show; default none, and anybody may use the gateway. */
+  readonly access?: AccessOptions | undefined;
   /** What callers of the admin listener must show; default nothing, and then they must be on this machine. */
   readonly adminToken?: string | undefined;
-  /** What is shown to workers that ask for an API key, by their ids. */
-  readonly apiKeys?: ReadonlyMap<string, string>;
-  /** Milliseconds between two questions to a worker; default 5,000. */
-  readonly pollIntervalMs?: number;
+  /** The workers at the start. */
+  readonly workers: readonly NamedWorker[];
+  /** Where more workers are found; default nowhere. */
+  readonly discovery?: readonly DiscoveryOptions[];
+  /** Reads what an operator sends to add a worker; default nobody can. */
+  readonly readWorker?: ReadWorker | undefined;
+  readonly fleet: FleetOptions;
+  readonly admission: AdmissionOptions;
   /** By which deadlines are kept; default the process's. */
   readonly clock?: Clock;
 }
@@ -92,34 +108,61 @@ export interface Gateway {
   /** Stops listening and cuts everything that is open. */
   close(): Promise<void>;
   /**
-   * Adds a worker, which must have a `url`; `apiKey` is shown to it. It is eligible when it answers. Throws what
-   * `Router.addWorker` throws.
+   * Adds a worker. It is eligible when it answers. Throws what `Router.addWorker` throws, and a TypeError for a url that
+   * cannot be read.
    */
-  addWorker(options: WorkerOptions, apiKey?: string): Worker;
+  addWorker(worker: NamedWorker): Worker;
+  /** Requests that wait for a worker with room. */
+  readonly waiting: number;
   /** Removes a worker. Its requests under way go on to their end. */
   removeWorker(worker: Worker): void;
 }
 
-/** Builds a gateway over a router whose workers have urls; it decides itself which of them are eligible. */
+/**
+ * Builds a gateway over a router that has no workers yet: it adds them, and decides which of them are eligible. Throws what
+ * `addWorker` throws.
+ */
 export function createGateway(options: GatewayOptions): Gateway {
-  const { router, log, dataPlane, clock = PROCESS_CLOCK, apiKeys = new Map() } = options;
+  const { router, log, dataPlane, clock = PROCESS_CLOCK } = options;
   const { allowPin = false, allowAffinityHeader = false, adminToken: token } = options;
   const { limits, timeouts, retries: retryOptions, streams } = dataPlane;
-  const { pollIntervalMs = POLL_INTERVAL_MS } = options;
-  const fleetOptions = { pollIntervalMs, connectMs: timeouts.connectMs, apiKeys };
-  const fleet = new Fleet(router, fleetOptions, (worker, eligible, reason) => {
-    log[eligible ? "info" : "warn"](
-      { worker: worker.id, reason },
-      eligible ? "worker is eligible" : "worker is not eligible",
-    );
-  });
-  const ask = { reader: options.reader ?? new RequestReader(), allowPin, allowAffinityHeader };
-  const app = createServer(new Pipelines((request, response) => refusePipelined(context, request, response)));
-  const admin = createAdmin({ router, fleet, ask, bodyLimit: limits.bodyBytes, token });
-  const watch = new PolicyWatch(router, log);
+  const via = `1.1 hawser-${randomBytes(VIA_BYTES).toString("hex")}`;
+  const admission = new Admission(options.admission);
   const underWay = new InFlight(limits.bufferedTotalBytes);
+  const fleet = new Fleet<Upstream>({
+    ...{ router, options: options.fleet, clock },
+    reach: (url, apiKey) => new Upstream(url, timeouts.connectMs, via, apiKey),
+    listener: {
+      onState({ id }, { state, reason }) {
+        log[state === "unhealthy" ? "warn" : "info"]({ worker: id, state, reason }, `worker is ${state}`);
+      },
+      onRestart: ({ id }) => log.warn({ worker: id }, "worker was restarted: its sessions start anew"),
+      onChange: (models) => admission.move(models),
+      onDeadline: (worker) => underWay.cutDrained(worker),
+    },
+  });
+  for (const worker of options.workers) fleet.add(worker, "config");
+  const discovery = new Discovery({ fleet, sources: options.discovery ?? [], clock, log });
+  const ask = { reader: options.reader ?? new RequestReader(), allowPin, allowAffinityHeader };
+  const app = createServer({
+    pipelines: new Pipelines((request, response) => refuse(context, request, response, TOO_MANY_PIPELINED)),
+    via,
+    onLoop: (request, response) => {
+      discardBody(response);
+      refuse(context, request, response, LOOP);
+    },
+  });
+  const isIncomplete = () => fleet.incomplete || discovery.incomplete;
+  const admin = createAdmin({
+    ...{ router, fleet, admission, clock, ask, token, isIncomplete },
+    bodyLimit: limits.bodyBytes,
+    readWorker: options.readWorker,
+    discovery,
+  });
+  const watch = new PolicyWatch(router, log);
   const beat = new Beat([
     timeouts.uploadMs,
+    options.admission.deadlineMs,
     timeouts.firstByteMs,
     timeouts.idleMs,
     timeouts.totalMs,
@@ -128,10 +171,13 @@ export function createGateway(options: GatewayOptions): Gateway {
   const hurry = new AbortController();
   const context: ExchangeContext = {
     ...{ router, fleet, ask, clock, underWay },
+    isIncomplete,
+    access: options.access && new Access(options.access),
     options: dataPlane,
-    deadlines: deadlines(beat, dataPlane),
+    admission,
+    deadlines: deadlines(beat, dataPlane, options.admission),
     bodies: new ByteAccount(limits.bodyTotalBytes),
-    retries: new Retries(retryOptions, () => underWay.size, clock),
+    retries: new Retries(retryOptions, () => underWay.size),
     outcomes: new Outcomes(),
     requestLog: new RequestLog(log, dataPlane.log),
     droppedHeaders: droppedHeaders(dataPlane.forwardCredentials),
@@ -144,6 +190,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     await admin.close();
     await app.close();
     stopBeating();
+    discovery.stop();
     await fleet.stop();
   };
   const drain = async (deadlineMs: number): Promise<Drained> => {
@@ -160,7 +207,9 @@ export function createGateway(options: GatewayOptions): Gateway {
   return {
     async listen(host, port) {
       const address = await app.listen({ host, port });
-      await fleet.start();
+      await Promise.all([discovery.start(), fleet.start()]);
+      // Those that discovery has found meanwhile.
+      await fleet.settled();
       return address;
     },
     listenAdmin: (host, port) => admin.listen({ host, port }),
@@ -172,14 +221,22 @@ export function createGateway(options: GatewayOptions): Gateway {
       hurry.abort();
       await (draining ?? end());
     },
-    addWorker: (worker, apiKey) => fleet.add(worker, apiKey),
+    addWorker: (worker) => fleet.add(worker, "admin"),
+    get waiting() {
+      return admission.size;
+    },
     removeWorker: (worker) => fleet.remove(worker),
   };
 }
 
-function deadlines(beat: Beat, { timeouts, streams }: DataPlaneOptions): Deadlines {
+function deadlines(
+  beat: Beat,
+  { timeouts, streams }: DataPlaneOptions,
+  { deadlineMs }: AdmissionOptions,
+): Deadlines {
   return {
     upload: beat.after(timeouts.uploadMs),
+    queue: beat.after(deadlineMs),
     firstByte: beat.after(timeouts.firstByteMs),
     idle: beat.after(timeouts.idleMs),
     drain: beat.after(timeouts.idleMs),
@@ -200,12 +257,12 @@ async function cutAll(underWay: InFlight): Promise<void> {
   await Promise.race([underWay.empty(), delay(CUT_MS, undefined, { ref: false })]);
 }
 
-function createServer(pipelines: Pipelines): FastifyInstance {
+function createServer(door: Door): FastifyInstance {
   const app = Fastify({
     logger: false,
     forceCloseConnections: true,
-    serverFactory: (handle) => createHttp(pipelines, handle),
-    clientErrorHandler: (error, socket) => answerGarbage(pipelines, error, socket),
+    serverFactory: (handle) => createHttp(door, handle),
+    clientErrorHandler: (error, socket) => answerGarbage(door.pipelines, error, socket),
     frameworkErrors: (_error, request, reply) => {
       const message = "the path is not a valid URL";
       sendOwn(request, reply, { status: 400, code: "invalid_request", message });
@@ -225,66 +282,21 @@ function createServer(pipelines: Pipelines): FastifyInstance {
   return app;
 }
 
-/** Node's server, every answer of which waits in its connection's pipeline as one of a limited number. */
-function createHttp(
-  pipelines: Pipelines,
-  handle: (request: IncomingMessage, response: ServerResponse) => void,
-): Server {
-  const options = {
-    ...{ keepAliveTimeout: 75_000, headersTimeout: 60_000, requestTimeout: 0 },
-    // What Node itself refuses it does not count.
-    requireHostHeader: false,
-  };
-  const server = createHttpServer(options, (request, response) => {
-    if (!pipelines.admits(request, response)) return;
-    if (request.headers.host === undefined && request.httpVersionMinor === 1) sendBare(response, 400);
-    else handle(request, response);
-  });
-  server.on("checkExpectation", (request: IncomingMessage, response: ServerResponse) => {
-    if (pipelines.admits(request, response)) sendBare(response, 417);
-  });
-  return server.on("connection", readOn);
-}
-
-/** Answers as Node does what is no request to any route. */
-function sendBare(response: ServerResponse, status: 400 | 417): void {
-  discardBody(response);
-  if (status === 400) response.shouldKeepAlive = false;
-  response.writeHead(status).end();
-}
-
-function refusePipelined(
+/** Refuses a request to whatever route, before anything of it is looked at. */
+function refuse(
   { outcomes, requestLog, clock }: ExchangeContext,
   request: IncomingMessage,
   response: ServerResponse,
+  error: GatewayError,
 ): void {
   const endpoint = ENDPOINTS.find(({ path }) => request.method === "POST" && path === pathOf(request.url!));
   if (endpoint) {
     const record = new RequestRecord(endpoint.path, clock);
-    record.status = TOO_MANY_PIPELINED.status;
-    outcomes.count(TOO_MANY_PIPELINED.code);
-    requestLog.ended(record, TOO_MANY_PIPELINED.code, [], true);
+    record.status = error.status;
+    outcomes.count(error.code);
+    requestLog.ended(record, error.code, [], true);
   }
-  sendError(response, styleOf(request.url!), TOO_MANY_PIPELINED);
-}
-
-const GARBAGE_STATUS: Readonly<Record<string, string>> = {
-  HPE_HEADER_OVERFLOW: "431 Request Header Fields Too Large",
-  HPE_CHUNK_EXTENSIONS_OVERFLOW: "413 Payload Too Large",
-  ERR_HTTP_REQUEST_TIMEOUT: "408 Request Timeout",
-};
-
-/** Answers what is no HTTP, and closes the connection; never into an answer under way, as Fastify's own handler does. */
-function answerGarbage(pipelines: Pipelines, error: Error & { code?: string }, socket: Socket): void {
-  // The rest of what was read last may be the half of a head, which Node waits for in vain.
-  if (error.code === "ERR_HTTP_REQUEST_TIMEOUT" && pipelines.isClosed(socket)) return;
-  // As Node does where nobody handles it.
-  const { _httpMessage: answer } = socket as Socket & { _httpMessage?: ServerResponse | null };
-  if (socket.writable && !answer?.headersSent && error.code !== "ECONNRESET") {
-    const status = GARBAGE_STATUS[error.code ?? ""] ?? "400 Bad Request";
-    socket.write(`HTTP/1.1 ${status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`);
-  }
-  socket.destroy();
+  sendError(response, styleOf(request.url!), error);
 }
 
 function sendUnknownPath(request: FastifyRequest, reply: FastifyReply): void {
@@ -294,8 +306,11 @@ function sendUnknownPath(request: FastifyRequest, reply: FastifyReply): void {
 
 function sendOwn(request: FastifyRequest, reply: FastifyReply, error: GatewayError): void {
   discardBody(reply.raw);
-  const body = errorBody(styleOf(request.url), error);
-  void reply.code(error.status).type("application/json").send(body);
+  void reply
+    .code(error.status)
+    .headers(errorHeaders(error))
+    .type("application/json")
+    .send(errorBody(styleOf(request.url), error));
 }
 
 /** The path of a request's target, without its query. */
@@ -318,19 +333,24 @@ function addProxy(app: FastifyInstance, context: ExchangeContext): void {
 }
 
 function addOwnRoutes(app: FastifyInstance, context: ExchangeContext): void {
-  const { router, fleet, underWay } = context;
-  app.get("/v1/models", (_request, reply) => {
+  const { router, fleet, underWay, access } = context;
+  app.get("/v1/models", (request, reply) => {
+    const refusal = access?.check(request.headers);
+    if (refusal) {
+      sendOwn(request, reply, refusal);
+      return;
+    }
     discardBody(reply.raw);
-    return reply.send({ object: "list", data: fleet.models() });
+    void reply.send({ object: "list", data: fleet.models() });
   });
   app.get("/health", (_request, reply) => {
     discardBody(reply.raw);
     const status = router.status();
-    const ready = !underWay.isClosing && status.workers.some(({ eligible }) => eligible);
+    const known = [...router.workers];
+    const ready = !underWay.isClosing && known.some((worker) => worker.ready);
     const degraded = status.policies.some(({ state }) => state === "quarantined");
     const unready = underWay.isClosing ? "shutting_down" : "no_worker_eligible";
     const summary = !ready ? unready : degraded ? "degraded" : "ok";
-    const known = [...router.workers];
     const workers = status.workers.map((worker, i) => ({ ...worker, reason: fleet.reason(known[i]!) }));
     const health = { status: summary, ...status, data_plane: dataPlaneView(context), workers };
     return reply.code(ready ? 200 : 503).send(health);
@@ -338,10 +358,11 @@ function addOwnRoutes(app: FastifyInstance, context: ExchangeContext): void {
 }
 
 /** What is under way, what it holds in memory, and how requests have ended so far. */
-function dataPlaneView({ underWay, bodies, retries, outcomes }: ExchangeContext): object {
+function dataPlaneView({ underWay, admission, bodies, retries, outcomes }: ExchangeContext): object {
   underWay.buffers.recount();
   return {
     requests_in_flight: underWay.size,
+    requests_waiting: admission.size,
     body_bytes: bodies.used,
     buffered_bytes: underWay.buffers.bytes,
     retries: retries.begun,

@@ -5,7 +5,19 @@ import type { Worker } from "../routing/worker.js";
 import type { Cause, Retries } from "./retries.js";
 
 /** Why a session that is kept on its worker is chosen another one, once, whatever is configured. */
-const TURNED_AWAY: ReadonlySet<Cause> = new Set<Cause>(["connect", "reset", "event", 429, 502, 503, 504]);
+const TURNED_AWAY: ReadonlySet<Cause> = new Set<Cause>([
+  "connect",
+  "reset",
+  "event",
+  "drained",
+  429,
+  502,
+  503,
+  504,
+]);
+
+/** What costs the budget nothing: the worker has had no load of it yet, or an operator would have it move. */
+const FREE: ReadonlySet<Cause> = new Set<Cause>(["connect", "drained"]);
 
 /** The way of one request. */
 export class Trail {
@@ -33,14 +45,14 @@ export class Trail {
 
   /** The workers that are not to be tried after the one that failed. */
   closedTo({ worker }: Lease): Worker[] {
-    return [...this.#tried, worker, ...this.#retries.heldOff()];
+    return [...this.#tried, worker];
   }
 
   /** Another worker is tried. */
   goOn({ worker, reason }: Lease, cause: Cause, isStateful: boolean): void {
     this.#retries.begun++;
     if (this.#isReselection(reason, cause, isStateful)) this.#isReselected = true;
-    else if (cause !== "connect" && !this.#isRetry) {
+    else if (!FREE.has(cause) && !this.#isRetry) {
       this.#isRetry = true;
       this.#retries.begin();
     }
@@ -58,10 +70,9 @@ export class Trail {
     return isMeant && this.#retries.isSafe(cause, isStateful);
   }
 
-  /** A retry whose worker could not be reached costs the budget nothing: it has been no worker's load yet. */
   #mayRetry(cause: Cause, isStateful: boolean): boolean {
     const retries = this.#retries;
     if (!retries.allows(cause, isStateful) || this.#tried.length + 1 >= retries.attempts) return false;
-    return this.#isRetry || cause === "connect" || retries.hasRoom();
+    return this.#isRetry || FREE.has(cause) || retries.hasRoom();
   }
 }

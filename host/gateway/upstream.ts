@@ -1,25 +1,28 @@
 // What is sent to one worker, and on whose behalf.
 
+import type { Line, Page } from "../fleet/line.js";
 import { Call, type CallListener } from "../transport/call.js";
 import { ConnectionPool } from "../transport/pool.js";
 import { requestHead } from "../transport/request.js";
-import { ModelList } from "./model-list.js";
+import { PageReader } from "./page-reader.js";
 
 /** One worker's connections. */
-export class Upstream {
+export class Upstream implements Line {
   readonly #pool: ConnectionPool;
   readonly #host: string;
   readonly #basePath: string;
+  readonly #via: string;
   readonly #authorization: string | undefined;
 
   /**
    * `url` may have a path, which is put before that of every request; a connection is open within `connectMs` or
-   * fails; `apiKey` is shown to the worker, in place of whatever its client sends.
+   * fails; `via` says in every request who sends it; `apiKey` is shown to the worker, in place of whatever its client sends.
    */
-  constructor(url: string, connectMs: number, apiKey: string | undefined) {
+  constructor(url: string, connectMs: number, via: string, apiKey: string | undefined) {
     const parsed = new URL(url);
     this.#host = parsed.host;
     this.#basePath = parsed.pathname.replace(/\/+$/, "");
+    this.#via = via;
     this.#authorization = apiKey === undefined ? undefined : `Bearer ${apiKey}`;
     this.#pool = new ConnectionPool(parsed, connectMs);
   }
@@ -30,15 +33,11 @@ export class Upstream {
     return this.#send("POST", path, headers, body, listener);
   }
 
-  /**
-   * The worker's answer to `GET /v1/models`: the entries of its list. Rejects where it does not answer within `timeoutMs`
-   * milliseconds, or not with such a list.
-   */
-  listModels(timeoutMs: number): Promise<readonly unknown[]> {
+  get(path: string, timeoutMs: number, maxBytes: number): Promise<Page> {
     return new Promise((resolve, reject) => {
       const headers = this.#authorization === undefined ? [] : ["authorization", this.#authorization];
-      const list = new ModelList(resolve, reject);
-      list.waitFor(this.#send("GET", "/v1/models", headers, null, list), timeoutMs);
+      const page = new PageReader(path, maxBytes, resolve, reject);
+      page.waitFor(this.#send("GET", path, headers, null, page), timeoutMs);
     });
   }
 
@@ -54,6 +53,7 @@ export class Upstream {
 
   #send(method: string, path: string, headers: string[], body: Buffer | null, listener: CallListener): Call {
     const call = new Call(body, listener);
+    headers.push("via", this.#via);
     try {
       call.head = requestHead(method, this.#basePath + path, this.#host, headers, body?.length);
       this.#pool.dispatch(call);

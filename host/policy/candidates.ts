@@ -1,6 +1,6 @@
 // The rows a policy chooses from: the host's own arrays, which are the truth, and their mirror in the module's memory.
 
-import { COLUMNS, type ColumnName, type Columns, type Frame, strideOf } from "../abi/frame.js";
+import { COLUMNS, type ColumnName, type Columns, type Frame, strideOf, WORD } from "../abi/frame.js";
 
 /** Columns that every policy sees, whatever its manifest reads. */
 const ALWAYS: ReadonlySet<string> = new Set<ColumnName>(["eligible", "active_requests"]);
@@ -16,6 +16,10 @@ export class Candidates {
   readonly truth: Columns;
   /** What the policy sees. A column it does not read is the truth itself here, so that a write needs no branch. */
   #mirror: Columns;
+  /** Tokens per KV-cache block, 0 unknown: of the pool, not of a row. */
+  #blockTokens = 0;
+  /** The header that is shown it, where the policy reads it. */
+  #header: Uint32Array | null = null;
 
   constructor(capacity: number) {
     this.capacity = capacity;
@@ -36,6 +40,8 @@ export class Candidates {
       frame.columns[name].set(this.truth[name]);
     }
     this.#mirror = mirror as unknown as Columns;
+    this.#header = reads.includes("block_tokens") ? frame.words : null;
+    this.setBlockTokens(this.#blockTokens);
   }
 
   /** The same rows, shown to no policy. */
@@ -43,6 +49,7 @@ export class Candidates {
     const copy = new Candidates(this.capacity);
     copy.n = this.n;
     copy.eligibleCount = this.eligibleCount;
+    copy.#blockTokens = this.#blockTokens;
     for (const { name } of COLUMNS) copy.truth[name].set(this.truth[name]);
     return copy;
   }
@@ -51,6 +58,16 @@ export class Candidates {
   set(column: Exclude<ColumnName, "eligible">, row: number, value: number): void {
     this.truth[column][row] = value;
     this.#mirror[column][row] = value;
+  }
+
+  get blockTokens(): number {
+    return this.#blockTokens;
+  }
+
+  /** Sets the tokens per KV-cache block, 0 unknown. */
+  setBlockTokens(tokens: number): void {
+    this.#blockTokens = tokens;
+    if (this.#header) this.#header[WORD.block_tokens] = tokens;
   }
 
   /** Requests in flight on the row's worker: the one column that changes with every request. */

@@ -7,5 +7,6 @@ import type { ColumnName, FieldName } from "../abi/frame.js";
  */
 export const FILLED: ReadonlySet<FieldName | ColumnName> = new Set<FieldName | ColumnName>([
   ...(["eligible", "active_requests", "bound_sessions", "worker_hash", "weight", "slots"] as const),
-  ...(["now", "seed", "session", "session_requests"] as const),
+  ...(["kv_used", "queue_depth", "kv_blocks"] as const),
+  ...(["now", "seed", "session", "session_requests", "block_tokens"] as const),
 ]);

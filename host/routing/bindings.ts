@@ -91,6 +91,21 @@ const ALIASES = 2 ** 20;
 /** Records that are looked at for one page of bindings. */
 const PAGE_STEPS = 65_536;
 
+/** What a worker was before it lost what it held: a removed worker, as far as bindings are concerned. */
+class Past {
+  readonly removed = true;
+  readonly number: number;
+  firstBinding: number;
+
+  constructor({ number, firstBinding }: Worker) {
+    this.number = number;
+    this.firstBinding = firstBinding;
+  }
+
+  /** They have been taken off the worker all at once. */
+  addSessions(): void {}
+}
+
 /** Bindings by number, at most `maxBindings`; 0 is none. Nothing is ever swept: what is stale goes a few at a time. */
 export class BindingTable {
   /** Bindings that gave way to a new one before their time. */
@@ -111,9 +126,9 @@ export class BindingTable {
   readonly #leases: (Lease | null)[] = [null];
   readonly #freeLeases: number[] = [];
   /** Workers by number, those included that were removed and still have bindings to clear away. */
-  readonly #workers: (Worker | null)[] = [null];
+  readonly #workers: (Worker | Past | null)[] = [null];
   readonly #freeNumbers: number[] = [];
-  readonly #gone: Worker[] = [];
+  readonly #gone: (Worker | Past)[] = [];
   readonly #reasons: string[] = [""];
   readonly #secretLow: number;
   readonly #secretHigh: number;
@@ -201,7 +216,7 @@ export class BindingTable {
   /** The worker that a binding points at, tentatively or for good; null where it points at none or that is removed. */
   workerOf(binding: number): Worker | null {
     const worker = this.#workers[this.#words[binding * STRIDE + WORKER]!]!;
-    return worker === null || worker.removed ? null : worker;
+    return worker === null || worker.removed ? null : (worker as Worker);
   }
 
   /** Whether a commit made it stand. */
@@ -335,6 +350,16 @@ export class BindingTable {
     this.#gone.push(worker);
   }
 
+  /** Has the bindings of a worker go that stays: a stand-in takes them with it, and the worker begins anew. */
+  chill(worker: Worker): void {
+    const past = new Past(worker);
+    this.#gone.push(past);
+    this.#workers[past.number] = past;
+    worker.addSessions(-worker.boundSessions);
+    worker.firstBinding = NONE;
+    this.enlist(worker);
+  }
+
   /** Clears away some of what is stale: bindings whose idle time is over, at the very millisecond, and those of removed workers. */
   tidy(now: number, steps = STEPS): void {
     for (let step = 0; step < steps; step++) if (!this.#expireOldest(now) && !this.#buryOne()) return;
@@ -432,7 +457,7 @@ export class BindingTable {
     return this.#gone.some((worker) => this.#hasIdle(worker));
   }
 
-  #hasIdle(worker: Worker): boolean {
+  #hasIdle(worker: Worker | Past): boolean {
     let binding = worker.firstBinding;
     while (binding !== NONE && this.#isHeld(binding)) binding = this.#more[binding * MORE + AFTER]!;
     return binding !== NONE;

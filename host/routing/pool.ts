@@ -77,40 +77,81 @@ export class Pool {
   }
 
   /**
-   * Replaces the workers and renumbers the rows. A pool that outgrows its capacity gets a fresh instance.
-   * Throws a RangeError for more workers than rows can be numbered and a PolicyStartError where the fresh instance does
-   * not start; the pool is then as it was.
+   * Takes a worker in; rows behind its own are renumbered. A pool that outgrows its capacity gets a fresh instance. Throws a
+   * RangeError for more workers than rows can be numbered and a PolicyStartError where the fresh instance does not start; the
+   * pool is then as it was.
    */
-  setWorkers(workers: readonly Worker[]): void {
-    if (workers.length > MAX_CAPACITY) {
-      throw new RangeError(
-        `model "${this.model}" has ${workers.length} workers, at most ${MAX_CAPACITY} are allowed`,
-      );
-    }
-    if (workers.length > this.#candidates.capacity) {
-      const candidates = new Candidates(capacityFor(workers.length));
-      this.#seated = this.#start(candidates);
-      this.#candidates = candidates;
-      this.#builtIn = new BuiltInRule(candidates);
-    }
-    const sorted = [...workers].sort((a, b) => (a.id < b.id ? -1 : 1));
-    for (const worker of this.#workers) worker.leave(this);
-    const before = this.#candidates.n;
-    this.#workers = sorted;
-    for (const [row, worker] of sorted.entries()) this.#seat(worker, row);
-    for (let row = sorted.length; row < before; row++) this.#candidates.setEligible(row, false);
-    this.#candidates.n = sorted.length;
+  add(worker: Worker): void {
+    const row = placeOf(worker.id, this.#workers);
+    const isFresh = this.#makeRoom(this.#workers.length + 1);
+    this.#workers = this.#workers.toSpliced(row, 0, worker);
+    this.#seatFrom(isFresh ? 0 : row);
+    this.showBlocks(0, worker.report.blockTokens);
+  }
+
+  /** Lets a worker go; rows behind its own are renumbered. */
+  remove(worker: Worker): void {
+    const row = worker.rowIn(this);
+    worker.leave(this);
+    this.#workers = this.#workers.toSpliced(row, 1);
+    this.#candidates.setEligible(this.#workers.length, false);
+    this.#seatFrom(row);
+    this.showBlocks(worker.report.blockTokens, 0);
+  }
+
+  /** Shows policies what a worker can carry, and what its engine says. For `Worker`. */
+  show({ weight, slots, shownRequests, report }: Worker, row: number): void {
+    const candidates = this.#candidates;
+    candidates.set("weight", row, weight);
+    candidates.set("slots", row, slots);
+    candidates.setActiveRequests(row, shownRequests);
+    candidates.set("queue_depth", row, report.queueDepth);
+    candidates.set("kv_used", row, report.kvUsed);
+    candidates.set("kv_blocks", row, report.kvBlocks);
+  }
+
+  /**
+   * Shows policies the smallest block of its engines, for counting a prompt's blocks rather too many than too few, when that of
+   * one of them has changed; 0 unknown. For `Worker`.
+   */
+  showBlocks(before: number, now: number): void {
+    const candidates = this.#candidates;
+    const least = candidates.blockTokens;
+    if (now > 0 && (least === 0 || now <= least)) candidates.setBlockTokens(now);
+    else if (before === least) candidates.setBlockTokens(this.#leastBlock());
+  }
+
+  /** Whether that took a fresh instance, which has been shown nothing yet. */
+  #makeRoom(count: number): boolean {
+    if (count > MAX_CAPACITY)
+      throw new RangeError(`model "${this.model}" has ${count} workers, at most ${MAX_CAPACITY} are allowed`);
+    if (count <= this.#candidates.capacity) return false;
+    const candidates = new Candidates(capacityFor(count));
+    candidates.setBlockTokens(this.#candidates.blockTokens);
+    this.#seated = this.#start(candidates);
+    this.#candidates = candidates;
+    this.#builtIn = new BuiltInRule(candidates);
+    return true;
+  }
+
+  #seatFrom(row: number): void {
+    const workers = this.#workers;
+    for (let at = row; at < workers.length; at++) this.#seat(workers[at]!, at);
+    this.#candidates.n = workers.length;
   }
 
   #seat(worker: Worker, row: number): void {
     const candidates = this.#candidates;
     worker.sit(this, row);
     candidates.setEligible(row, worker.eligible);
-    candidates.setActiveRequests(row, worker.activeRequests);
     candidates.set("bound_sessions", row, worker.boundSessions);
-    candidates.set("weight", row, worker.weight);
     candidates.set("worker_hash", row, worker.hash);
-    candidates.set("slots", row, worker.slots);
+    this.show(worker, row);
+  }
+
+  #leastBlock(): number {
+    const known = this.#workers.map(({ report }) => report.blockTokens).filter((tokens) => tokens > 0);
+    return known.length === 0 ? 0 : Math.min(...known);
   }
 
   #passOn(): void {
@@ -126,4 +167,15 @@ export class Pool {
     seated[this.#deciding]?.live.takeOver();
     return seated;
   }
+}
+
+/** The row of a worker of this id among workers in the order of their ids. */
+function placeOf(id: string, workers: readonly Worker[]): number {
+  let [low, high] = [0, workers.length];
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (workers[middle]!.id < id) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }

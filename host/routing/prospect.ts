@@ -58,8 +58,8 @@ export class Prospect {
   consider(request: AcquireRequest, pool: Pool, now: number): void {
     this.find(request, pool, now);
     const { pin, affinity, parent } = request;
-    if (pin !== undefined) this.#pin(pin);
-    else if (this.#isDeterministic) this.#derive();
+    if (pin !== undefined) this.#pin(pin, request.exclude ?? []);
+    else if (this.#isDeterministic) this.#derive(request.exclude);
     else {
       this.#leaveOutsider();
       if (this.#isHard || (affinity !== undefined && affinity !== "off")) this.#keep();
@@ -127,12 +127,13 @@ export class Prospect {
   }
 
   /** An explicit target: the policy is not asked, and a session that lives elsewhere is not moved by it. */
-  #pin(id: string): void {
+  #pin(id: string, exclude: readonly Worker[]): void {
     const { pool, bound, boundEligible, kind } = this;
     const worker = this.#workers.get(id);
     const row = worker ? worker.rowIn(pool) : -1;
     if (row < 0) throw pinUnknown(id);
-    if (!isEligible(pool, row)) throw pinNotEligible(id);
+    // Whoever names a worker has it also where it begins slowly.
+    if (!worker!.hasRoom || exclude.includes(worker!)) throw pinNotEligible(worker!);
     // One child that must be elsewhere does not decide for its group.
     if (kind === GROUP && bound !== worker) this.#unbind();
     else if (boundEligible && bound !== worker) throw pinElsewhere(id, bound!.id);
@@ -141,14 +142,14 @@ export class Prospect {
   }
 
   /** The choice under full determinism: no policy, no binding. */
-  #derive(): void {
+  #derive(exclude: readonly Worker[] | undefined): void {
     const { pool, idLow, idHigh } = this;
     const { candidates, workers } = pool;
     const row =
       this.by === null
         ? candidates.leastLoaded()
         : rendezvous(workers, candidates.truth.eligible, idLow, idHigh);
-    if (row < 0) throw noneEligible(pool);
+    if (row < 0) throw noneEligible(pool, exclude);
     this.forcedRow = row;
     this.forcedReason = "deterministic";
   }

@@ -2,7 +2,7 @@
 
 import type { Pool } from "./pool.js";
 import type { AcquireRequest, RouterOptions } from "./requests.js";
-import { NO_MODEL } from "./worker.js";
+import { NO_MODEL, type Worker } from "./worker.js";
 
 /** Most models that a router serves. */
 export const MAX_MODELS = 1_024;
@@ -15,11 +15,14 @@ export const MAX_BINDINGS = 2 ** 24;
 /** Longest name of a tenant, in characters. */
 export const MAX_TENANT_LENGTH = 4_096;
 
-/** No worker can be had: `unknown_model` where none serves the model, `no_worker` where none of its workers is eligible. */
+/**
+ * No worker can be had: `unknown_model` where none serves the model, `full` where some of its workers are ready but have as
+ * many requests as they may, `no_worker` where none is ready, or all that are were excluded.
+ */
 export class NoWorkerError extends Error {
   override readonly name = "NoWorkerError";
   constructor(
-    readonly code: "unknown_model" | "no_worker",
+    readonly code: "unknown_model" | "no_worker" | "full",
     message: string,
   ) {
     super(message);
@@ -99,8 +102,10 @@ export function unserved(model: string): NoWorkerError {
   return new NoWorkerError("unknown_model", `no worker serves ${what}`);
 }
 
-/** The model has workers, at least one, and none of them is eligible. */
-export function noneEligible({ workers }: Pool): NoWorkerError {
+/** The model has workers, at least one, and none of them is eligible; those in `exclude` are not to be waited for. */
+export function noneEligible({ workers }: Pool, exclude: readonly Worker[] = []): NoWorkerError {
+  if (workers.some((worker) => worker.ready && !worker.hasRoom && !exclude.includes(worker)))
+    return new NoWorkerError("full", "every worker of the model has as many requests in flight as it may");
   const none = workers.length === 1 ? "the only worker" : `none of the ${workers.length} workers`;
   return new NoWorkerError(
     "no_worker",
@@ -119,8 +124,12 @@ export function checkModels(models: readonly string[]): void {
 }
 
 /** The worker that a request is pinned to is there, but not eligible. */
-export function pinNotEligible(id: string): NoWorkerError {
-  return new NoWorkerError("no_worker", `worker "${id}", to which the request is pinned, is not eligible`);
+export function pinNotEligible({ id, ready, hasRoom, maxInFlight }: Worker): NoWorkerError {
+  const pinned = `worker "${id}", to which the request is pinned,`;
+  if (!ready || hasRoom) return new NoWorkerError("no_worker", `${pinned} is not eligible`);
+  const why =
+    maxInFlight === 0 ? "is to be left alone for a while" : "has as many requests in flight as it may";
+  return new NoWorkerError("full", `${pinned} ${why}`);
 }
 
 /** The model has no worker of the name that a request is pinned to. */

@@ -22,8 +22,7 @@ export class Roster {
 
   /** Adds workers to a roster that has none. Throws what `add` throws. */
   fill(workers: readonly WorkerOptions[]): void {
-    for (const worker of workers) this.#create(worker).models = [...new Set(worker.models ?? [NO_MODEL])];
-    this.#refill(workers.flatMap((worker) => worker.models ?? [NO_MODEL]));
+    for (const worker of workers) this.add(worker);
   }
 
   /** See `Router.addWorker`. */
@@ -52,18 +51,12 @@ export class Roster {
       throw new RangeError(`worker "${worker.id}" is not this router's`);
     checkModels(models);
     const before = worker.models;
-    const changed = models
-      .filter((model) => !before.includes(model))
-      .concat(before.filter((model) => !models.includes(model)));
-    if (changed.length === 0) return;
+    const comes = [...new Set(models)].filter((model) => !before.includes(model));
+    const goes = before.filter((model) => !models.includes(model));
+    if (comes.length + goes.length === 0) return;
+    this.#enter(worker, comes);
+    this.#leave(worker, goes);
     worker.models = [...new Set(models)];
-    try {
-      this.#refill(changed);
-    } catch (error) {
-      worker.models = before;
-      this.#refill(changed);
-      throw error;
-    }
   }
 
   #create(options: WorkerOptions): Worker {
@@ -84,14 +77,22 @@ export class Roster {
     this.#hashes.delete(worker.hash);
   }
 
-  /** Brings the pools of these models up to date with what the workers serve. */
-  #refill(models: Iterable<string>): void {
-    for (const model of new Set(models)) {
-      const workers = [...this.workers.values()].filter((worker) => worker.models.includes(model));
-      if (workers.length === 0) {
-        this.pools.get(model)?.setWorkers([]);
-        this.pools.delete(model);
-      } else this.#poolOf(model).setWorkers(workers);
+  /** Has a worker be in the pools of these models, or in none of them. */
+  #enter(worker: Worker, models: readonly string[]): void {
+    try {
+      for (const model of models) this.#poolOf(model).add(worker);
+    } catch (error) {
+      this.#leave(worker, models);
+      throw error;
+    }
+  }
+
+  /** Has a worker be in no pool of these models; a pool without workers is none. */
+  #leave(worker: Worker, models: readonly string[]): void {
+    for (const model of models) {
+      const pool = this.pools.get(model);
+      if (pool && worker.rowIn(pool) >= 0) pool.remove(worker);
+      if (pool?.workers.length === 0) this.pools.delete(model);
     }
   }
 

@@ -32,6 +32,7 @@ const DEFAULT_TTL_MS = 30 * 60_000;
 const DEFAULT_MAX_BINDINGS = 65_536;
 /** Stale bindings that are cleared away before they are counted for an operator. */
 const STATUS_STEPS = 4_096;
+const NONE_EXCLUDED: readonly Worker[] = [];
 
 export class Router {
   /** For `Lease.release`. */
@@ -95,6 +96,14 @@ export class Router {
     if (this.#roster.remove(worker)) this.#bindings.dismiss(worker);
   }
 
+  /**
+   * Says that a worker has lost what it held, as by a restart: the sessions bound there are not bound any more, and are placed
+   * anew at their next turn.
+   */
+  chill(worker: Worker): void {
+    if (!worker.removed) this.#bindings.chill(worker);
+  }
+
   /** Says which models a worker serves, from now on. Throws what `addWorker` throws. */
   setModels(worker: Worker, models: readonly string[]): void {
     this.#roster.setModels(worker, models);
@@ -108,14 +117,9 @@ export class Router {
     const pool = this.#poolFor(request);
     const now = this.#now();
     this.#bindings.tidy(now);
-    const { exclude } = request;
-    if (!exclude || exclude.length === 0) return this.#acquire(request, pool, now);
-    setEligible(exclude, pool, false);
-    try {
-      return this.#acquire(request, pool, now);
-    } finally {
-      setEligible(exclude, pool, true);
-    }
+    const { exclude = NONE_EXCLUDED } = request;
+    if (exclude.length === 0 && pool.candidates.eligibleCount > 0) return this.#acquire(request, pool, now);
+    return amid(pool, exclude, () => this.#acquire(request, pool, now));
   }
 
   /**
@@ -133,13 +137,7 @@ export class Router {
   explain(request: AcquireRequest): Explanation {
     const pool = this.#poolFor(request);
     const now = this.#now();
-    const { exclude = [] } = request;
-    setEligible(exclude, pool, false);
-    try {
-      return this.#explain(request, pool, now);
-    } finally {
-      setEligible(exclude, pool, true);
-    }
+    return amid(pool, request.exclude ?? NONE_EXCLUDED, () => this.#explain(request, pool, now));
   }
 
   /** The state to show an operator. */
@@ -301,7 +299,7 @@ export class Router {
       this.#describe(prospect, now, decider, this.#random);
       decider.decide(this.#turn, prospect.shownRow);
       ({ row, reason, failure } = decider);
-      if (row < 0) throw noneEligible(pool);
+      if (row < 0) throw noneEligible(pool, request.exclude);
     }
     const worker = pool.workers[row]!;
     const keepable = prospect.boundEligible ? bound : null;
@@ -327,7 +325,7 @@ export class Router {
       const { decider } = pool;
       this.#describe(prospect, now, decider, this.#random.copy());
       answer = decider.rehearse(this.#turn, prospect.shownRow);
-      if (answer.row < 0) throw noneEligible(pool);
+      if (answer.row < 0) throw noneEligible(pool, request.exclude);
     }
     return {
       worker: pool.workers[answer.row]!.id,
@@ -416,11 +414,27 @@ export class Router {
   }
 }
 
-/** Has workers not be chosen for one request, or puts that back. */
-function setEligible(workers: readonly Worker[], pool: Pool, isOver: boolean): void {
+/** Decides where workers are not to be chosen, and, where that leaves none, those may be that are to begin slowly. */
+function amid<T>(pool: Pool, exclude: readonly Worker[], decide: () => T): T {
+  const { candidates } = pool;
+  let changed = exclude;
+  setEligible(pool, exclude, () => false);
+  if (candidates.eligibleCount === 0) {
+    const eased = pool.workers.filter((worker) => worker.hasRoom && !exclude.includes(worker));
+    setEligible(pool, eased, () => true);
+    changed = [...exclude, ...eased];
+  }
+  try {
+    return decide();
+  } finally {
+    setEligible(pool, changed, ({ eligible }) => eligible);
+  }
+}
+
+function setEligible(pool: Pool, workers: readonly Worker[], isEligible: (worker: Worker) => boolean): void {
   for (const worker of workers) {
     const row = worker.rowIn(pool);
-    if (row >= 0) pool.candidates.setEligible(row, isOver && worker.eligible);
+    if (row >= 0) pool.candidates.setEligible(row, isEligible(worker));
   }
 }
 

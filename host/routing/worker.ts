@@ -8,16 +8,44 @@ export interface WorkerOptions {
   /** Name, unique in the router. */
   readonly id: string;
   /** Where it listens: for whoever dispatches, the router does not look at it. */
-  readonly url?: string;
+  readonly url?: string | undefined;
   /** Models it serves; left out, it serves the requests that name no model. */
-  readonly models?: readonly string[];
+  readonly models?: readonly string[] | undefined;
   /** Capacity weight, 100 = normal. */
-  readonly weight?: number;
+  readonly weight?: number | undefined;
   /** Requests its engine runs at once, 0 unknown. */
-  readonly slots?: number;
-  /** Whether it may be chosen from the start; default true. */
-  readonly eligible?: boolean;
+  readonly slots?: number | undefined;
+  /** Most requests in flight, 1 or more; left out, there is no limit. */
+  readonly maxInFlight?: number | undefined;
+  /** Whether it is in service from the start; default true. */
+  readonly ready?: boolean;
 }
+
+/** What an engine says of itself. */
+export interface EngineReport {
+  /** Requests in it that are not this router's. */
+  readonly elsewhere: number;
+  /** Requests waiting inside it, -1 unknown. */
+  readonly queueDepth: number;
+  /** Use of its KV cache in 1/1000, -1 unknown. */
+  readonly kvUsed: number;
+  /** Capacity of its KV cache in blocks, 0 unknown. */
+  readonly kvBlocks: number;
+  /** Tokens in a block, 0 unknown. */
+  readonly blockTokens: number;
+}
+
+/** That of an engine of which nothing is known. */
+export const NO_REPORT: EngineReport = {
+  elsewhere: 0,
+  queueDepth: -1,
+  kvUsed: -1,
+  kvBlocks: 0,
+  blockTokens: 0,
+};
+
+/** What a column can hold. */
+const MAX_COUNT = 2 ** 31 - 1;
 
 /** The pool of requests that name no model. */
 export const NO_MODEL = "";
@@ -26,8 +54,11 @@ export const NO_MODEL = "";
 export class Worker implements Ranked {
   readonly id: string;
   readonly url: string | undefined;
-  readonly weight: number;
-  readonly slots: number;
+  /** Capacity weight and requests its engine runs at once, as in `WorkerOptions`. Written by `refit` alone. */
+  weight = 100;
+  slots = 0;
+  /** The most requests that were in flight at once since somebody wrote `activeRequests` here. */
+  peakRequests = 0;
   /** Stable 32-bit hash of the id, signed. */
   readonly hash: number;
   readonly mixedLow: number;
@@ -40,41 +71,94 @@ export class Worker implements Ranked {
   number = 0;
   firstBinding = 0;
   readonly #seats: { pool: Pool; row: number }[] = [];
-  #eligible: boolean;
+  #ready: boolean;
+  #maxInFlight: number;
+  #easing = Number.POSITIVE_INFINITY;
+  #eligible = false;
+  #report = NO_REPORT;
   #activeRequests = 0;
   #boundSessions = 0;
 
-  /** Throws a RangeError for a weight or slots out of range. */
+  /** Throws a RangeError for a weight, slots or a limit out of range. */
   constructor(options: WorkerOptions, hash: number) {
     if (typeof options.id !== "string" || options.id === "")
       throw new RangeError("a worker's id must be a name");
-    checkCount("weight", options.weight ?? 100, 1);
-    checkCount("slots", options.slots ?? 0, 0);
+    checkCount("maxInFlight", options.maxInFlight ?? 1, 1);
     this.id = options.id;
     this.url = options.url;
-    this.weight = options.weight ?? 100;
-    this.slots = options.slots ?? 0;
+    this.refit(options);
     this.models = options.models ?? [NO_MODEL];
     this.hash = hash;
     const { mixedLow, mixedHigh } = mixWorker(hash);
     this.mixedLow = mixedLow;
     this.mixedHigh = mixedHigh;
-    this.#eligible = options.eligible ?? true;
+    this.#maxInFlight = options.maxInFlight ?? Number.POSITIVE_INFINITY;
+    this.#ready = options.ready ?? true;
+    this.#judge();
   }
 
-  /** Whether it may be chosen. */
+  /** Whether it may be chosen: it is ready, and has room within both limits. */
   get eligible(): boolean {
     return this.#eligible;
   }
 
-  set eligible(eligible: boolean) {
-    this.#eligible = eligible;
-    for (const { pool, row } of this.#seats) pool.candidates.setEligible(row, eligible);
+  /** Whether it is in service, as whoever looks after it says. */
+  get ready(): boolean {
+    return this.#ready;
   }
 
-  /** Requests in flight, over all models. */
+  set ready(ready: boolean) {
+    this.#ready = ready;
+    this.#judge();
+  }
+
+  /** Most requests in flight that it is given; `Infinity` for no limit. */
+  get maxInFlight(): number {
+    return this.#maxInFlight;
+  }
+
+  set maxInFlight(most: number) {
+    this.#maxInFlight = most;
+    this.#judge();
+  }
+
+  /** A lower limit, for a worker that is to begin slowly: passed over where no other worker is eligible. */
+  get easing(): number {
+    return this.#easing;
+  }
+
+  set easing(most: number) {
+    this.#easing = most;
+    this.#judge();
+  }
+
+  /** Whether it is ready and within `maxInFlight`, whatever `easing` says. */
+  get hasRoom(): boolean {
+    return this.#ready && this.#activeRequests < this.#maxInFlight;
+  }
+
+  /** Requests in flight that are this router's, over all models. */
   get activeRequests(): number {
     return this.#activeRequests;
+  }
+
+  /** Requests in flight as policies see them: this router's, and those that its engine has from elsewhere. */
+  get shownRequests(): number {
+    return Math.min(MAX_COUNT, this.#activeRequests + this.#report.elsewhere);
+  }
+
+  /** What its engine said last. */
+  get report(): EngineReport {
+    return this.#report;
+  }
+
+  set report(report: EngineReport) {
+    const { blockTokens } = this.#report;
+    this.#report = report;
+    for (const { pool, row } of this.#seats) {
+      pool.show(this, row);
+      if (report.blockTokens !== blockTokens) pool.showBlocks(blockTokens, report.blockTokens);
+    }
   }
 
   /** Live bindings that point here, over all models. */
@@ -82,13 +166,24 @@ export class Worker implements Ranked {
     return this.#boundSessions;
   }
 
+  /** Says what it can carry, from now on; as new where that is left out. Throws a RangeError for a number out of range. */
+  refit({ weight = 100, slots = 0 }: Pick<WorkerOptions, "weight" | "slots">): void {
+    checkCount("weight", weight, 1);
+    checkCount("slots", slots, 0);
+    this.weight = weight;
+    this.slots = slots;
+    for (const { pool, row } of this.#seats) pool.show(this, row);
+  }
+
   /** Adds to the requests in flight. */
   addRequests(count: number): void {
-    const requests = this.#activeRequests + count;
-    this.#activeRequests = requests;
+    this.#activeRequests += count;
+    if (this.#activeRequests > this.peakRequests) this.peakRequests = this.#activeRequests;
+    const requests = this.shownRequests;
     const seats = this.#seats;
     for (let i = 0; i < seats.length; i++)
       seats[i]!.pool.candidates.setActiveRequests(seats[i]!.row, requests);
+    this.#judge();
   }
 
   /** Adds to the bindings that point here. */
@@ -118,6 +213,13 @@ export class Worker implements Ranked {
   leave(pool: Pool): void {
     const index = this.#seats.findIndex((seat) => seat.pool === pool);
     if (index >= 0) this.#seats.splice(index, 1);
+  }
+
+  #judge(): void {
+    const eligible = this.hasRoom && this.#activeRequests < this.#easing;
+    if (eligible === this.#eligible) return;
+    this.#eligible = eligible;
+    for (const { pool, row } of this.#seats) pool.candidates.setEligible(row, eligible);
   }
 }
 

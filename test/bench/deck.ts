@@ -34,9 +34,8 @@ export class Deck {
     this.pool = new Pool("m", new Scope("m", new Int32Array(4)), [new Contender(instance)]);
     // Rows are ordered by id: the zeros make worker and row number the same.
     const id = (row: number) => `w${String(row).padStart(5, "0")}`;
-    this.pool.setWorkers(
-      Array.from({ length: size }, (_, row) => new Worker({ id: id(row), eligible: row !== DOWN_ROW }, row)),
-    );
+    for (let row = 0; row < size; row++)
+      this.pool.add(new Worker({ id: id(row), ready: row !== DOWN_ROW }, row));
     const random = new SeedGenerator(size);
     const below = (limit: number): number => {
       random.next();

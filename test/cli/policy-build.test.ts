@@ -115,10 +115,10 @@ describe("hawser policy build", () => {
   });
 
   it("warns of what this gateway cannot fill", () => {
-    const directory = directoryOf({ "own.yaml": yaml("reads: [kv_used]\n"), "own.wat": wat() });
+    const directory = directoryOf({ "own.yaml": yaml("reads: [service_ms]\n"), "own.wat": wat() });
     expect(build(directory)).toMatchObject({
       status: 0,
-      stderr: "warning: the policy own reads kv_used, which this host cannot fill\n",
+      stderr: "warning: the policy own reads service_ms, which this host cannot fill\n",
     });
   });
 

@@ -66,8 +66,8 @@ describe("hawser policy inspect", () => {
     ],
     [
       "reads what the host cannot fill",
-      { manifest: { ...manifest, reads: ["kv_used"] } },
-      "reads kv_used, which this host",
+      { manifest: { ...manifest, reads: ["service_ms"] } },
+      "reads service_ms, which this host",
     ],
     [
       "imports",

@@ -124,9 +124,9 @@ const W = SMALLEST.trim();
 const instances = (...rows: string[]) =>
   `${W}\nworker_selection:\n  instances:\n${rows.map((row) => `    - ${row}`).join("\n")}\n`;
 const KEYS =
-  "(allowed: listen, admin, shutdown, policies, workers, session, worker_selection, limits, timeouts, retries, streams, log, forward_credentials)";
+  "(allowed: listen, admin, shutdown, policies, workers, discovery, session, worker_selection, limits, timeouts, retries, streams, log, forward_credentials, access, health, breaker, signals, admission)";
 const FILLED =
-  "active_requests, bound_sessions, eligible, now, seed, session, session_requests, slots, weight, worker_hash";
+  "active_requests, block_tokens, bound_sessions, eligible, kv_blocks, kv_used, now, queue_depth, seed, session, session_requests, slots, weight, worker_hash";
 
 describe("one mistake, one line", () => {
   test.each<[string, string, string]>([
@@ -147,11 +147,11 @@ describe("one mistake, one line", () => {
       `${W}\nlisten: {}\nlisten: {}`,
       'hawser.yaml:3:1: the key "listen" is repeated, first at line 2',
     ],
-    ["no workers", "listen: {}", 'hawser.yaml:1:1: the config needs the key "workers"'],
+    ["no workers", "listen: {}", 'hawser.yaml:1:1: the config needs the key "workers", or "discovery"'],
     [
       "empty workers",
       "workers: []",
-      "hawser.yaml:1:10: workers must be a list of 1 to 16384 workers, found an empty list",
+      "hawser.yaml:1:10: workers must name at least one worker where there is no discovery, found an empty list",
     ],
     [
       "unknown key",
@@ -189,7 +189,7 @@ describe("one mistake, one line", () => {
     [
       "worker key",
       "workers:\n  - id: a\n    url: http://a\n    wieght: 5",
-      'hawser.yaml:4:5: unknown key "wieght" in workers[0], did you mean "weight"? (allowed: id, url, models, weight, max_num_seqs, api_key)',
+      'hawser.yaml:4:5: unknown key "wieght" in workers[0], did you mean "weight"? (allowed: id, url, models, weight, max_num_seqs, max_in_flight, api_key)',
     ],
     [
       "id with a space",
@@ -422,10 +422,10 @@ describe("one mistake, one line", () => {
     ],
     [
       "a policy that reads what the host cannot fill",
-      own("reads: [seed, cached_blocks, kv_used]\n"),
+      own("reads: [seed, cached_blocks, service_ms]\n"),
       at("own"),
       [
-        `hawser.yaml:4:24: the policy own reads cached_blocks, kv_used, which this host cannot fill (it fills: ${FILLED})`,
+        `hawser.yaml:4:24: the policy own reads cached_blocks, service_ms, which this host cannot fill (it fills: ${FILLED})`,
       ],
     ],
     [

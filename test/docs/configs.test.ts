@@ -6,7 +6,7 @@ import { blocksOf, ROOT } from "./blocks.js";
 
 const WORKERS = "workers: [{ id: a, url: http://127.0.0.1:9001 }]\n";
 const SECTIONS =
-  /^(listen|admin|shutdown|policies|workers|session|worker_selection|limits|timeouts|retries|streams|log|forward_credentials):/m;
+  /^(listen|admin|shutdown|policies|workers|session|worker_selection|limits|timeouts|retries|streams|log|forward_credentials|access|discovery|health|breaker|signals|admission):/m;
 
 const files = ["README.md", ...readdirSync(`${ROOT}docs`).map((name) => `docs/${name}`)].filter((name) =>
   name.endsWith(".md"),
@@ -18,8 +18,10 @@ const configs = files.flatMap((file) =>
 );
 
 it.each(configs)("$file: $first ...", ({ text }) => {
+  // What a reader would have set.
+  const environment = { VLLM_API_KEY: "sk-none" };
   const whole = /^workers:/m.test(text) ? text : WORKERS + text;
-  const { mistakes, warnings } = parseConfig(whole, `${ROOT}hawser.yaml`, {});
+  const { mistakes, warnings } = parseConfig(whole, `${ROOT}hawser.yaml`, environment);
   expect([...mistakes, ...warnings]).toEqual([]);
 });
 

@@ -248,9 +248,10 @@ describe("GET /admin/workers", () => {
     const workers = await Promise.all([worker(), worker()]);
     const running = await gateway({
       urls: [...workers.map(({ url }) => url), "http://127.0.0.1:1"],
-      pollIntervalMs: 20,
+      health: { intervalMs: 20 },
     });
     await turn(running, "s");
+    await until(() => running.log.some((line) => line.includes("worker is unhealthy")));
     const { body } = await call(running, "/admin/workers");
     expect(body.workers).toHaveLength(3);
     expect(body.workers[2]).toMatchObject({ id: "w2", state: "unhealthy", models: [], columns: null });

@@ -232,7 +232,7 @@ describe("headers of the gateway's own", () => {
     expect(await pinned("w7", "t")).toMatch(/^400 .*the model has no worker \\"w7\\" to pin the request to/);
     running.router.status();
     const [, w1] = [...running.router.workers];
-    w1!.eligible = false;
+    w1!.ready = false;
     expect(await pinned("w1", "s")).toMatch(/^503 .*not eligible/);
     expect(await pinned("w0", "s")).toBe("w0 explicit");
     expect(await turn(running, { "x-session-id": "s" })).toBe("w0 keep");

@@ -47,7 +47,10 @@ async function started(
   options: Partial<GatewayFixture> = {},
 ): Promise<{ worker: Recorded; running: RunningGateway }> {
   const worker = await recorded();
-  return { worker, running: await gateway({ urls: [worker.url], pollIntervalMs: AN_HOUR, ...options }) };
+  return {
+    worker,
+    running: await gateway({ urls: [worker.url], health: { intervalMs: AN_HOUR }, ...options }),
+  };
 }
 
 /** The credentials among headers. */
@@ -68,7 +71,7 @@ describe("a worker's API key", () => {
   });
 
   it("goes to it when it is asked for its models, every time", async () => {
-    const { worker } = await started({ apiKeys, pollIntervalMs: 20 });
+    const { worker } = await started({ apiKeys, health: { intervalMs: 20 } });
     await until(() => worker.lists.length >= 3);
     for (const headers of worker.lists)
       expect(credentials(headers)).toEqual({ authorization: `Bearer ${KEY}` });
@@ -84,7 +87,7 @@ describe("a worker's API key", () => {
     });
     const urls = [guarded.url];
     const open = await gateway({ urls, apiKeys });
-    const shut = await gateway({ urls, models: ["m"] });
+    const shut = await gateway({ urls, models: ["m"], health: { unhealthyAfter: 1 } });
     const asked = await Promise.all([open, shut].map(({ url }) => post(url + CHAT, ask, CLIENT)));
     expect(asked.map(({ status }) => status)).toEqual([200, 503]);
     expect(shut.log.join()).toContain("status 401");
@@ -163,7 +166,10 @@ describe("a client's credentials", () => {
   });
 
   it("are never shown when a worker is asked for its models", async () => {
-    const { worker, running } = await started({ forwardCredentials: [...CREDENTIALS], pollIntervalMs: 20 });
+    const { worker, running } = await started({
+      forwardCredentials: [...CREDENTIALS],
+      health: { intervalMs: 20 },
+    });
     await post(running.url + CHAT, ask, CLIENT);
     await fetch(`${running.url}/v1/models`, { headers: CLIENT });
     const { length } = worker.lists;

@@ -10,6 +10,7 @@ import {
   type RunningGateway,
   stop,
   type Upstream,
+  until,
   upstream,
 } from "./fixture.js";
 
@@ -80,6 +81,22 @@ export class Crew {
     return workers.map(({ active_requests }) => active_requests).join(" ");
   }
 
+  /** Sends requests one after the other, each when the one before has got its place, at a worker or in line. */
+  async inLine(keys: readonly string[]): Promise<Promise<string>[]> {
+    const said: Promise<string>[] = [];
+    for (const key of keys) {
+      const places = this.asked.length + this.waiting;
+      said.push(this.say(key));
+      await until(() => this.asked.length + this.waiting > places);
+    }
+    return said;
+  }
+
+  /** Requests that wait for a worker with room. */
+  get waiting(): number {
+    return this.running.gateway.waiting;
+  }
+
   /** Posts and tells what came of it: `200 w1 place`, and the body where it is an error. */
   async say(key?: string, members: object = {}, headers: Record<string, string> = {}): Promise<string> {
     const body = { model: "m", messages: [], ...members };
@@ -138,6 +155,10 @@ export async function crew(
     ),
   );
   const urls = self.upstreams.map(({ url }) => url);
-  self.running = await gateway({ pollIntervalMs: AN_HOUR, ...options, urls });
+  self.running = await gateway({
+    ...options,
+    health: { intervalMs: AN_HOUR, ...options.health },
+    urls,
+  });
   return self;
 }

@@ -31,7 +31,7 @@ async function withWorkers(count: number, options: Partial<GatewayFixture> = {})
   const workers = await Promise.all(Array.from({ length: count }, () => upstream(answer)));
   const urls = workers.map(({ url }) => url);
   // Polled once a real hour: not in this test.
-  const running = await gateway({ urls, clock, pollIntervalMs: HOUR, ...options });
+  const running = await gateway({ urls, clock, health: { intervalMs: HOUR }, ...options });
   return { clock, waiting, aborted, workers, ...running };
 }
 
@@ -111,7 +111,7 @@ describe("this process's own time", () => {
     fakeTimers();
     const waiting: ServerResponse[] = [];
     const worker = await upstream((_request, response) => waiting.push(response));
-    const { url, router } = await gateway({ urls: [worker.url], pollIntervalMs: HOUR });
+    const { url, router } = await gateway({ urls: [worker.url], health: { intervalMs: HOUR } });
     const replies = [post(url + CHAT, ask), post(url + CHAT, ask)];
     await until(() => waiting.length === 2);
     await vi.advanceTimersByTimeAsync(301_000);
@@ -349,7 +349,7 @@ describe("a connection to a worker", () => {
         timeouts: { connectMs },
         policy: "round-robin",
         log: { requests: "all" },
-        pollIntervalMs: HOUR,
+        health: { intervalMs: HOUR },
       });
     const patient = await run(HOUR);
     const hasty = await run(50);
@@ -381,7 +381,7 @@ describe("a connection to a worker", () => {
       timeouts: { connectMs: HOUR },
       limits: { bodyTotalBytes: 1_000 },
       retries: { attempts: 1 },
-      pollIntervalMs: HOUR,
+      health: { intervalMs: HOUR },
     });
     await deaf.fall();
     const body = JSON.stringify({ ...ask, prompt: "x".repeat(800) });
@@ -452,7 +452,9 @@ describe("others", () => {
   });
 
   it("are counted through a day of beats and polls, whatever ends beside them: three streams are three (A4)", async () => {
-    const { clock, url, router, waiting, aborted, workers } = await withWorkers(1, { pollIntervalMs: 5 });
+    const { clock, url, router, waiting, aborted, workers } = await withWorkers(1, {
+      health: { intervalMs: 5 },
+    });
     let polls = 0;
     workers[0]!.server.on("request", ({ method }) => {
       if (method === "GET") polls++;

@@ -20,6 +20,11 @@ describe("error bodies", () => {
     expect(JSON.parse(errorBody("anthropic", workers)).error.type).toBe("api_error");
   });
 
+  it("has OpenAI's word for a request that comes too soon", () => {
+    const error = { status: 429, code: "queue_full", message: "m" };
+    expect(JSON.parse(errorBody("openai", error)).error.type).toBe("rate_limit_error");
+  });
+
   it.each([
     [400, "invalid_request_error"],
     [408, "invalid_request_error"],

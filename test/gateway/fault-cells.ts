@@ -173,7 +173,7 @@ export async function tryCell(
   const other = await faultyUpstream((wire) => wire.answerWell(), "other");
   const clock = new VirtualClock();
   const { url, router } = await gateway({
-    ...{ urls: [worker.url, other.url], clock, limits, pollIntervalMs: AN_HOUR },
+    ...{ urls: [worker.url, other.url], clock, limits, health: { intervalMs: AN_HOUR } },
   });
   const isClosed = () => worker.requests[0]?.isClosed === true;
   const asked = ask(url, mode, { seen: worker.seen, ...(stalls && { stall: () => until(isClosed) }) });

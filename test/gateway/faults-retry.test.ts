@@ -141,7 +141,7 @@ it.each(cellsOf([...HELPED, ...NOT_HELPED]))("a worker that %s", async (_title, 
   const other = await faultyUpstream(row.other ?? ((wire) => wire.answerWell()));
   const clock = new VirtualClock();
   const { url, router } = await gateway({
-    ...{ urls: [worker.url, other.url], clock, pollIntervalMs: AN_HOUR },
+    ...{ urls: [worker.url, other.url], clock, health: { intervalMs: AN_HOUR } },
     ...row.options,
   });
   if (row.fault === "gone") await worker.leave();
@@ -183,7 +183,7 @@ it.each(cellsOf([{ name: "answers 200 with an error first" }]))(
     const { url, router } = await gateway({
       urls: [worker.url, other.url],
       streams,
-      pollIntervalMs: AN_HOUR,
+      health: { intervalMs: AN_HOUR },
     });
     const got = await ask(url, mode, { headers: { "x-session-id": "s" } });
     // An answer that is no stream is passed on as it is.

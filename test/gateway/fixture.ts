@@ -4,7 +4,8 @@ import type { AddressInfo } from "node:net";
 import { pino } from "pino";
 import { onTestFinished } from "vitest";
 import { parseConfig } from "../../host/config/config.js";
-import type { DataPlaneOptions } from "../../host/gateway/options.js";
+import type { BreakerOptions, HealthOptions, SignalOptions } from "../../host/fleet/options.js";
+import type { AdmissionOptions, DataPlaneOptions } from "../../host/gateway/options.js";
 import { createGateway, type Gateway, type GatewayOptions } from "../../host/gateway/server.js";
 import { createRouter, LeaseAudit, loadPolicy, type Router, type SessionOptions } from "../../host/index.js";
 
@@ -56,13 +57,26 @@ export interface RunningGateway {
 type Partials<T> = { readonly [K in keyof T]?: T[K] extends readonly unknown[] ? T[K] : Partial<T[K]> };
 
 /** What an operator gets who configures nothing. */
-const DEFAULTS = parseConfig("workers: [{ id: a, url: http://127.0.0.1:1 }]", "defaults.yaml").config!
-  .dataPlane;
+const CONFIG = parseConfig("workers: [{ id: a, url: http://127.0.0.1:1 }]", "defaults.yaml").config!;
+const DEFAULTS = CONFIG.dataPlane;
+
+/** What a test sets of the fleet. */
+export interface FleetFixture {
+  readonly health?: Partial<HealthOptions>;
+  readonly breaker?: Partial<BreakerOptions> | null;
+  readonly signals?: Partial<SignalOptions>;
+  readonly admission?: Partial<AdmissionOptions>;
+}
 
 export interface GatewayFixture
-  extends Omit<Partial<GatewayOptions>, "router" | "log" | "dataPlane">,
-    Partials<DataPlaneOptions> {
+  extends Omit<Partial<GatewayOptions>, "router" | "log" | "dataPlane" | "fleet" | "admission" | "workers">,
+    Partials<DataPlaneOptions>,
+    FleetFixture {
   readonly urls: readonly string[];
+  /** What is shown to workers, by their ids. */
+  readonly apiKeys?: ReadonlyMap<string, string>;
+  /** Most requests of each worker. */
+  readonly maxInFlight?: number;
   readonly policy?: string;
   readonly session?: SessionOptions;
   readonly models?: readonly string[];
@@ -70,11 +84,11 @@ export interface GatewayFixture
 
 /** Starts a gateway over workers w0, w1 ... at `urls`. A lease that is leaked, or released twice, fails the test. */
 export async function gateway(options: GatewayFixture): Promise<RunningGateway> {
-  const { urls, policy = "sticky", models = [], session, ...rest } = options;
+  const { urls, policy = "sticky", models, session, apiKeys, maxInFlight } = options;
+  const { health, breaker, signals, admission, ...rest } = options;
   const audit = new LeaseAudit();
   const router = createRouter({
     policy: loadPolicy(policy),
-    workers: urls.map((url, i) => ({ id: `w${i}`, url, models, eligible: false })),
     ...(session && { session }),
     audit,
   });
@@ -84,6 +98,8 @@ export async function gateway(options: GatewayFixture): Promise<RunningGateway> 
     router,
     log: pino({ level: "info" }, { write: (line: string) => void log.push(line) }),
     dataPlane: dataPlane(options),
+    ...fleet(options),
+    workers: urls.map((url, i) => ({ id: `w${i}`, url, models, maxInFlight, apiKey: apiKeys?.get(`w${i}`) })),
   });
   const url = await running.listen("127.0.0.1", 0);
   onTestFinished(async () => {
@@ -91,6 +107,22 @@ export async function gateway(options: GatewayFixture): Promise<RunningGateway> 
     audit.check();
   });
   return { url, admin: await running.listenAdmin("127.0.0.1", 0), router, gateway: running, log, audit };
+}
+
+/** What has a gateway ask its workers for their models alone, once: where a test counts connections. */
+export const QUIET = { health: { path: null, intervalMs: 3_600_000 }, signals: { path: null } } as const;
+
+/** The defaults of the fleet, and over them what a test sets; no worker begins slowly unless it says so. */
+export function fleet({ health, breaker, signals, admission }: FleetFixture = {}) {
+  const defaults = CONFIG.fleet;
+  return {
+    fleet: {
+      health: { ...defaults.health, slowStartMs: 0, ...health },
+      breaker: breaker === null ? null : { ...defaults.breaker!, ...breaker },
+      signals: { ...defaults.signals, ...signals },
+    },
+    admission: { ...CONFIG.admission, ...admission },
+  };
 }
 
 /** The defaults, and over them what a test sets. */

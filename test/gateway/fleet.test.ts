@@ -9,13 +9,13 @@ describe("health", () => {
     const first = await upstream((_request, response) => response.end("{}"));
     const port = Number(new URL(first.url).port);
     await stop(first.server);
-    const { url, router, log } = await gateway({ urls: [first.url], pollIntervalMs: 20 });
+    const { url, router, log } = await gateway({ urls: [first.url], health: { intervalMs: 20 } });
     expect(await get(`${url}/health`)).toMatchObject({
       status: 503,
       body: { status: "no_worker_eligible", workers: [{ reason: expect.stringContaining("ECONNREFUSED") }] },
     });
     // A wrong address would otherwise never be heard of.
-    expect(log.filter((line) => line.includes("worker is not eligible")).length).toBe(1);
+    await until(() => log.some((line) => line.includes("worker is unhealthy")));
     // Nobody can say yet whether the model exists.
     expect((await post(url + CHAT, { model: "m" })).status).toBe(503);
     await upstream((_request, response) => response.end("{}"), port);
@@ -31,7 +31,8 @@ describe("health", () => {
     });
     expect((await post(url + CHAT, { model: "m" })).status).toBe(200);
     expect((await post(url + CHAT, { model: "x" })).status).toBe(404);
-    expect(log.join()).toContain("worker is eligible");
+    expect(log.filter((line) => line.includes("worker is unhealthy"))).toHaveLength(1);
+    expect(log.join()).toContain("worker is ready");
   });
 
   it("takes a worker that ceases to answer out, and does not zero live counts (A2)", async () => {
@@ -39,7 +40,7 @@ describe("health", () => {
     const lives = await upstream((_request, response) => void response.write("x"));
     const { url, router } = await gateway({
       urls: [dies.url, lives.url],
-      pollIntervalMs: 20,
+      health: { intervalMs: 20 },
       policy: "least-loaded",
     });
     await stop(dies.server);
@@ -68,7 +69,7 @@ describe("health", () => {
     worker.server.on("request", (_request, response) => {
       response.writeHead(ill ? code : 200).end(ill ? text : '{"data":[{"id":"m"}]}');
     });
-    const { router } = await gateway({ urls: [worker.url], pollIntervalMs: 20 });
+    const { router } = await gateway({ urls: [worker.url], health: { intervalMs: 20 } });
     expect(router.status().workers[0]!.eligible).toBe(true);
     ill = true;
     await until(() => !router.status().workers[0]!.eligible);

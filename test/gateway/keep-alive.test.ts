@@ -54,7 +54,7 @@ async function scene(count = 1, options: Partial<GatewayFixture> = {}): Promise<
   );
   const clock = new VirtualClock();
   const running = await gateway({
-    ...{ urls: workers.map(({ url }) => url), clock, pollIntervalMs: AN_HOUR },
+    ...{ urls: workers.map(({ url }) => url), clock, health: { intervalMs: AN_HOUR } },
     ...{ streams: { keepAliveMs: SILENCE }, ...options },
   });
   const post = async (n = 1) => {

@@ -30,7 +30,7 @@ async function withWorker(options: Partial<GatewayFixture> = {}) {
     if (user !== DAM) response.on("close", () => response.writableFinished || aborted.push(user));
     answers.set(user, response);
   });
-  const running = await gateway({ urls: [worker.url], clock, pollIntervalMs: HOUR, ...options });
+  const running = await gateway({ urls: [worker.url], clock, health: { intervalMs: HOUR }, ...options });
   return { clock, answers, aborted, ...running };
 }
 

@@ -235,7 +235,7 @@ describe("what is not looked at", () => {
 });
 
 describe("while the head is held back", () => {
-  it("a worker that breaks off is not replaced: it has begun to answer", async () => {
+  it("a worker that breaks off is replaced: its client has heard nothing of it", async () => {
     for (const part of ["", ": ping\n\n", "data: {"]) {
       const self = await crew([hold, serve], PEEK);
       const got = ask(self, "s");
@@ -245,10 +245,21 @@ describe("while the head is held back", () => {
       await post(`${self.running.url}/v1/none`, {});
       await turn();
       self.asked[0]!.request.socket.end();
-      expect(await got).toEqual([502, undefined, expect.stringContaining('"worker_unreachable"')]);
-      expect(self.order).toBe("w0");
-      expect(self.binding("s")).toBeUndefined();
+      expect(await got).toEqual([200, "w1", GOOD]);
+      expect(self.order).toBe("w0 w1");
+      expect(self.binding("s")).toMatchObject({ worker: "w1" });
     }
+  });
+
+  it("a worker that breaks off where nobody else is left is an error, not an empty stream", async () => {
+    const self = await crew([hold], PEEK);
+    const got = ask(self, "s");
+    await until(() => self.order === "w0");
+    begin(": ping\n\n")(self.asked[0]!);
+    await isRead(self);
+    self.asked[0]!.request.socket.end();
+    expect(await got).toEqual([502, undefined, expect.stringContaining('"worker_unreachable"')]);
+    expect(self.binding("s")).toBeUndefined();
   });
 
   it("a client that leaves has the worker's stream aborted", async () => {

@@ -19,7 +19,7 @@ async function withWorker(options: Partial<GatewayFixture> = {}) {
   const worker = await upstream((_request, response, body) => {
     answers.set(String(JSON.parse(String(body)).n), response);
   });
-  const running = await gateway({ urls: [worker.url], pollIntervalMs: HOUR, ...options });
+  const running = await gateway({ urls: [worker.url], health: { intervalMs: HOUR }, ...options });
   const wire = new Wire(running.url);
   const answer = async (n: string | number) => {
     await until(() => answers.has(String(n)));

@@ -265,7 +265,11 @@ describe("a request whose end is in doubt", () => {
 describe("a worker that fails", () => {
   it("is answered 502 in the endpoint's shape where it cannot be reached; nothing is bound", async () => {
     const worker = await upstream(() => {});
-    const { url, router } = await gateway({ urls: [worker.url], models: ["m"], pollIntervalMs: 3_600_000 });
+    const { url, router } = await gateway({
+      urls: [worker.url],
+      models: ["m"],
+      health: { intervalMs: 3_600_000 },
+    });
     await stop(worker.server);
     const reply = await post(url + CHAT, ask, { "x-session-id": "s" });
     expect(reply.status).toBe(502);

@@ -11,6 +11,7 @@ import {
   type GatewayFixture,
   gateway,
   inFlight,
+  QUIET,
   type RunningGateway,
   stop,
   until,
@@ -44,7 +45,7 @@ async function logging(
 ): Promise<RunningGateway> {
   const workers = await Promise.all(answers.map((answer) => upstream(answer)));
   return gateway({
-    ...{ urls: workers.map(({ url }) => url), pollIntervalMs: AN_HOUR, log: { requests: "all" } },
+    ...{ urls: workers.map(({ url }) => url), health: { intervalMs: AN_HOUR }, log: { requests: "all" } },
     ...options,
   });
 }
@@ -481,7 +482,7 @@ describe("what is secret, or the client's own, is in no line and in no answer to
     await new Promise<void>((resolve) => raw.listen(0, "127.0.0.1", resolve));
     onTestFinished(() => void raw.close());
     const { port } = raw.address() as { port: number };
-    const running = await watched([], { urls: [`http://127.0.0.1:${port}`] });
+    const running = await watched([], { urls: [`http://127.0.0.1:${port}`], ...QUIET });
     await post(running.url + PATH, CANARY, HEADERS);
     await expectSilence(running, "worker_unreachable");
   });
@@ -544,7 +545,7 @@ describe("what is secret, or the client's own, is in no line and in no answer to
     worker.server.on("request", (request, response) => {
       response.writeHead(code).end(say(request.headers.authorization ?? ""));
     });
-    const running = await watched([], { urls: [worker.url], models: ["m"] });
+    const running = await watched([], { urls: [worker.url], models: ["m"], ...QUIET });
     expect((await healthOf(running)).status).toBe("no_worker_eligible");
     expect(await shown(running)).not.toMatch(WORD);
   });

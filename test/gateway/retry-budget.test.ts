@@ -1,7 +1,6 @@
 // How many retries are allowed at once: a share of the requests under way, so that a fleet in trouble is not asked twice.
 import { connect, type Socket } from "node:net";
 import { describe, expect, it } from "vitest";
-import type { Clock } from "../../host/gateway/clock.js";
 import { Retries } from "../../host/gateway/retries.js";
 import { open, text } from "./client.js";
 import { CHAT, type Crew, crew, type Deed, hold, refuse, reset, serve } from "./crew.js";
@@ -9,7 +8,6 @@ import { until } from "./fixture.js";
 
 /** Retries that are allowed however few requests there are. */
 const FEW = 10;
-const STILL: Clock = { now: () => 0, every: () => () => {} };
 const HELD = [hold, hold, hold, hold];
 
 /** Sends requests at once, and waits until each is with a worker. */
@@ -75,10 +73,10 @@ describe("the budget of retries", () => {
   });
 
   it("of 0 allows none, and what is refused is the worker's own answer", async () => {
-    const self = await crew([refuse(429, { "retry-after": "4" }), serve], { retries: { budget: 0 } });
-    expect(await self.say("s")).toMatch(/^429 w0 place .*w0 is full/);
-    self.deeds[0] = reset;
+    const self = await crew([reset, serve], { retries: { budget: 0 } });
     expect(await self.say("s")).toMatch(/^502 .*"worker_unreachable"/);
+    self.deeds[0] = refuse(429, { "retry-after": "4" });
+    expect(await self.say("s")).toMatch(/^429 w0 place .*w0 is full/);
     expect(self.order).toBe("w0 w0");
     expect(await self.dataPlane()).toMatchObject({ retries: 0, retries_refused: 2 });
     expect(self.running.router.status().bindings).toBe(0);
@@ -103,12 +101,12 @@ describe("the budget of retries", () => {
     self.bind("w0", ...keys);
     await self.kill("w0");
     const said = keys.map((key) => {
-      self.worker("w0").eligible = true;
+      self.worker("w0").ready = true;
       return self.say(key);
     });
     await until(() => self.asked.length === FEW);
     expect((await self.dataPlane()).retries).toBeGreaterThan(0);
-    self.worker("w0").eligible = false;
+    self.worker("w0").ready = false;
     await expectWholeBudget(self);
     for (const asked of self.asked.slice(0, FEW)) serve(asked);
     expect(await countOf(said, 200)).toBe(FEW);
@@ -122,7 +120,7 @@ describe("the budget of retries", () => {
   });
 
   it("counts a request once, however often it is tried", async () => {
-    const self = await crew(HELD, { retries: { attempts: 4 } });
+    const self = await crew(HELD, { retries: { attempts: 4 }, breaker: null });
     const said = await send(self, FEW);
     for (let round = 0; round < 3; round++) {
       failAll(self, round * FEW, (round + 1) * FEW, reset);
@@ -195,7 +193,7 @@ describe("the budget is given back", () => {
 describe("the share", () => {
   function retries(budget: number, live: number): Retries {
     const options = { attempts: 3, connect: true, reset: true, statuses: [], stateful: false };
-    return new Retries({ ...options, budget }, () => live, STILL);
+    return new Retries({ ...options, budget }, () => live);
   }
 
   /** How many retries may be under way. */

@@ -6,13 +6,12 @@ import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { open, post, text } from "./client.js";
-import { gateway, inFlight, until } from "./fixture.js";
+import { gateway, inFlight, QUIET, until } from "./fixture.js";
 
 const CHAT = "/v1/chat/completions";
 const ask = { model: "m", messages: [] };
 const OK = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const MODELS = '{"object":"list","data":[{"id":"m","object":"model"}]}';
-const AN_HOUR = 3_600_000;
 
 /** A POST as it came to a worker, its body whole. */
 interface Received {
@@ -65,7 +64,7 @@ async function rawWorker(answer: (received: Received) => void): Promise<RawWorke
 /** A gateway over one worker, which is asked for its models no second time unless it fails. */
 async function withRaw(answer: (received: Received) => void) {
   const worker = await rawWorker(answer);
-  const running = await gateway({ urls: [worker.url], pollIntervalMs: AN_HOUR });
+  const running = await gateway({ urls: [worker.url], ...QUIET });
   return { ...running, worker, chat: running.url + CHAT };
 }
 
@@ -392,7 +391,7 @@ describe("a connection to a worker", () => {
     ["not while it has not", false],
   ])("on which it answered before it had read the request is used again %s", async (_name, reads) => {
     const { url, sockets, unread } = await hastyWorker(reads);
-    const { url: to } = await gateway({ urls: [url], pollIntervalMs: AN_HOUR });
+    const { url: to } = await gateway({ urls: [url], ...QUIET });
     const large = { ...ask, text: "x".repeat(20_000_000) };
     expect((await post(to + CHAT, large)).body).toBe("ok");
     expect(unread[0]).toBeGreaterThan(0);
@@ -492,7 +491,10 @@ describe("a client that leaves while the worker's connection is being opened", (
     });
     await until(() => printed.endsWith("\n"));
     const port = Number(printed);
-    const { url, router } = await gateway({ urls: [`http://127.0.0.1:${port}`], pollIntervalMs: AN_HOUR });
+    const { url, router } = await gateway({
+      urls: [`http://127.0.0.1:${port}`],
+      ...QUIET,
+    });
     const client = (user: string) => {
       const sent = httpRequest(url + CHAT, { method: "POST" }).on("error", () => {});
       sent.end(JSON.stringify({ ...ask, user }));

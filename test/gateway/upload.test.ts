@@ -27,7 +27,7 @@ async function withWorker(options: Partial<GatewayFixture> = {}) {
     bodies.push(body);
     waiting.push(response);
   });
-  const running = await gateway({ urls: [worker.url], clock, pollIntervalMs: HOUR, ...options });
+  const running = await gateway({ urls: [worker.url], clock, health: { intervalMs: HOUR }, ...options });
   return { clock, waiting, bodies, ...running };
 }
 

@@ -1,5 +1,5 @@
 // Time that a test moves: half an hour passes at once.
-import type { Clock } from "../../host/gateway/clock.js";
+import type { Clock } from "../../host/fleet/clock.js";
 
 interface Beating {
   readonly ms: number;

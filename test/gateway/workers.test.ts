@@ -8,7 +8,7 @@ import { createRouter, loadPolicy, type Worker } from "../../host/index.js";
 import { get, open, post, type Reply, text } from "./client.js";
 import { CHAT, type Crew, crew, hold, reset, serve } from "./crew.js";
 import { expectNothingUncaught } from "./fault-cells.js";
-import { dataPlane, inFlight, until, upstream } from "./fixture.js";
+import { dataPlane, fleet, inFlight, until, upstream } from "./fixture.js";
 
 const stream = { model: "m", stream: true, messages: [] };
 const HEAD = { "content-type": "text/event-stream" };
@@ -31,7 +31,7 @@ async function opened(self: Crew, session?: string) {
 
 /** Adds a worker to a running gateway, and waits until it has answered. */
 async function added(self: Crew, id: string, url: string, apiKey?: string): Promise<Worker> {
-  const worker = self.running.gateway.addWorker({ id, url }, apiKey);
+  const worker = self.running.gateway.addWorker({ id, url, apiKey });
   await until(() => worker.eligible);
   return worker;
 }
@@ -224,7 +224,9 @@ describe("a worker that is added", () => {
     const { workers } = (await get(`${self.running.admin}/admin/workers`)).body as { workers: object[] };
     expect(workers[1]).toMatchObject({ id: "late", state: "starting", models: [] });
     expect(await self.say()).toBe("200 w0 place");
-    response.end('{"data":[{"id":"m"},{"id":"other"}]}');
+    const list = (answer: ServerResponse) => answer.end('{"data":[{"id":"m"},{"id":"other"}]}');
+    asks.on("asked", list);
+    list(response);
     await until(() => worker.eligible);
     expect(await self.say(undefined, { model: "other" })).toBe("200 late place");
     const { data } = (await get(`${self.running.url}/v1/models`)).body as { data: { id: string }[] };
@@ -239,7 +241,8 @@ describe("a worker that is added", () => {
     await added(self, "late", late.url, "sk-late");
     self.running.gateway.removeWorker(self.worker("w0"));
     expect(await self.say()).toBe("200 late place");
-    expect(shown).toEqual(["Bearer sk-late", "Bearer sk-late"]);
+    expect(shown.length).toBeGreaterThan(2);
+    expect(new Set(shown)).toEqual(new Set(["Bearer sk-late"]));
   });
 
   it("takes the place of one that is gone, in a gateway that had none left", async () => {
@@ -247,15 +250,14 @@ describe("a worker that is added", () => {
     const old = self.worker("w0");
     self.running.gateway.removeWorker(old);
     expect((await get(`${self.running.url}/health`)).status).toBe(503);
-    expect(await self.say()).toMatch(/^404 .*model_not_found/);
+    expect(await self.say()).toMatch(/^503 .*no_worker_eligible/);
     await added(self, "w0", old.url!);
     expect(await self.say()).toBe("200 w0 place");
     expect((await get(`${self.running.url}/health`)).status).toBe(200);
   });
 
-  it.each<[string, { id: string; url?: string }]>([
+  it.each<[string, { id: string; url: string }]>([
     ["an id that is taken", { id: "w0", url: "http://127.0.0.1:1" }],
-    ["no url", { id: "new" }],
     ["a url that is none", { id: "new", url: "nonsense" }],
   ])("is refused with %s, and nothing is changed by it", async (_name, options) => {
     const self = await crew([serve]);
@@ -265,7 +267,7 @@ describe("a worker that is added", () => {
     expect(await self.say()).toBe("200 w0 place");
   });
 
-  it("may be removed again before it has answered", async () => {
+  it("may be removed again before it has answered (C1)", async () => {
     const self = await crew([serve]);
     const asks = new EventEmitter();
     const late = await upstream(() => {});
@@ -279,7 +281,7 @@ describe("a worker that is added", () => {
     await once(response, "close");
     expect(await self.say()).toBe("200 w0 place");
     expect([worker.eligible, self.loads]).toEqual([false, "0"]);
-    expect(self.running.log.join()).not.toContain('"late"');
+    expect(self.running.log.join()).not.toMatch(/"late".*worker is ready/);
   });
 
   it("may be removed twice, and another router's not at all", async () => {
@@ -404,9 +406,11 @@ async function tied(policy: string, urls: readonly string[]): Promise<string> {
   const needed = policy === "soft-pin-repin" ? { max_active_requests: 1 } : {};
   const router = createRouter({
     ...{ policy: loadPolicy(policy), parameters: { ...needed, ties: "random" } },
-    workers: urls.map((url, i) => ({ id: `w${i}`, url, models: [], eligible: false })),
   });
-  const running = createGateway({ router, log: pino({ level: "silent" }), dataPlane: dataPlane({}) });
+  const running = createGateway({
+    ...{ router, log: pino({ level: "silent" }), dataPlane: dataPlane({}), ...fleet() },
+    workers: urls.map((url, i) => ({ id: `w${i}`, url })),
+  });
   onTestFinished(() => running.close());
   return running.listen("127.0.0.1", 0);
 }

@@ -89,7 +89,7 @@ describe("the audit of leases", () => {
 
   it("is told of no lease where none was handed out", () => {
     const { audit, router, worker } = audited();
-    for (const id of ["w0", "w1", "w2"]) worker(id).eligible = false;
+    for (const id of ["w0", "w1", "w2"]) worker(id).ready = false;
     expect(() => router.acquire({ key: "s" })).toThrow();
     expect(audit.open).toBe(0);
     audit.check();

@@ -6,6 +6,7 @@ import { SeedGenerator } from "../../host/policy/random.js";
 import { hashSession, hashWorker } from "../../host/routing/hash.js";
 import type { AcquireRequest } from "../../host/routing/requests.js";
 import { Router } from "../../host/routing/router.js";
+import { NO_REPORT } from "../../host/routing/worker.js";
 import { admit } from "../../host/sandbox/admit.js";
 import { compileAssembly } from "../fixtures/assembly.js";
 
@@ -19,6 +20,10 @@ const READERS: Program["manifest"]["reads"] = [
   "weight",
   "worker_hash",
   "slots",
+  "kv_used",
+  "queue_depth",
+  "kv_blocks",
+  "block_tokens",
   "eligible",
   "active_requests",
 ];
@@ -38,7 +43,11 @@ function value(what: i32, row: i32): u64 {
     case 5: return sdk.weight(row);
     case 6: return sdk.workerHash(row);
     case 7: return sdk.slots(row);
-    case 8: return sdk.isEligible(row) ? 1 : 0;
+    case 8: return sdk.kvUsed(row);
+    case 9: return sdk.queueDepth(row);
+    case 10: return sdk.kvBlocks(row);
+    case 11: return sdk.blockTokens();
+    case 12: return sdk.isEligible(row) ? 1 : 0;
     default: return sdk.activeRequests(row);
   }
 }
@@ -58,7 +67,7 @@ const workers = [
   { id: "w1", weight: 50, slots: 256 },
 ];
 
-function probe(what: string, row = 0, reads: Program["manifest"]["reads"] = READERS.slice(0, 8)): Router {
+function probe(what: string, row = 0, reads: Program["manifest"]["reads"] = READERS.slice(0, 12)): Router {
   const manifest = {
     type: "probe",
     reads,
@@ -160,7 +169,37 @@ describe("the router fills", () => {
     expect(told(router)).toBe(8n);
   });
 
+  it.each([
+    ["kv_used", -1n, 310n],
+    ["queue_depth", -1n, 7n],
+    ["kv_blocks", 0n, 4_096n],
+    ["block_tokens", 0n, 16n],
+    ["active_requests", 0n, 4n],
+  ])("%s: what engines say, and that it is not known", (what, unknown, expected) => {
+    const router = probe(what, 1);
+    expect(told(router)).toBe(unknown);
+    const [, worker] = router.workers;
+    const report = { elsewhere: 4, queueDepth: 7, kvUsed: 310, kvBlocks: 4_096, blockTokens: 16 };
+    worker!.report = report;
+    expect(told(router)).toBe(expected);
+    // A larger pool has a fresh instance, which is shown the same.
+    for (let i = 0; i < 70; i++) router.addWorker({ id: `x${i}` });
+    expect(told(router)).toBe(expected);
+    worker!.report = NO_REPORT;
+    expect(told(router)).toBe(unknown);
+  });
+
+  it("block_tokens: of engines with several sizes the smallest", () => {
+    const router = probe("block_tokens");
+    const [first, second] = router.workers;
+    first!.report = { ...NO_REPORT, blockTokens: 64 };
+    second!.report = { ...NO_REPORT, blockTokens: 16 };
+    expect(told(router)).toBe(16n);
+    router.removeWorker(second!);
+    expect(told(router)).toBe(64n);
+  });
+
   it("nothing that the manifest does not read", () => {
-    for (const what of READERS.slice(0, 8)) expect(told(probe(what, 1, []), { key: "k" })).toBe(0n);
+    for (const what of READERS.slice(0, 12)) expect(told(probe(what, 1, []), { key: "k" })).toBe(0n);
   });
 });

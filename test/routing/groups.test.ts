@@ -59,9 +59,9 @@ describe("a parent's group", () => {
   it("moves as a whole", () => {
     const self = grouped();
     bindGroup(self, "w0");
-    self.worker("w0").eligible = false;
+    self.worker("w0").ready = false;
     expect(self.turn(child("a"))).toMatchObject({ worker: { id: "w1" }, reason: "move_gone" });
-    self.worker("w0").eligible = true;
+    self.worker("w0").ready = true;
     expect(self.turn(child("b")).worker.id).toBe("w1");
   });
 
@@ -199,9 +199,9 @@ describe("a child that goes its own way", () => {
     for (const mode of ["hard", "soft"] as const) {
       const self = grouped({}, { mode });
       bindGroup(self, "w0");
-      self.worker("w0").eligible = false;
+      self.worker("w0").ready = false;
       self.turn(child("a", "p", { pin: "w2" }));
-      self.worker("w0").eligible = true;
+      self.worker("w0").ready = true;
       expect(groupOf(self)).toBe("w0");
     }
   });
@@ -343,9 +343,9 @@ describe("first placement at the parent", () => {
   it("places a child as any other where its parent is not bound, not eligible, ended or unknown to its model", () => {
     const self = withParent();
     expect(self.turn(child("a", "nobody"))).toMatchObject({ worker: { id: "w0" }, reason: "place" });
-    self.worker("w2").eligible = false;
+    self.worker("w2").ready = false;
     expect(self.turn(child("b"))).toMatchObject({ worker: { id: "w0" }, reason: "place" });
-    self.worker("w2").eligible = true;
+    self.worker("w2").ready = true;
     expect(self.turn(child("c", "p", { tenant: "t" }))).toMatchObject({
       worker: { id: "w0" },
       reason: "place",

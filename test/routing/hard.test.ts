@@ -64,7 +64,7 @@ describe("a bound worker that is not eligible", () => {
   it("hard: the session is placed anew, once, and requests before that is accepted join it there (B30)", () => {
     const self = under("hard", { policy: "least-loaded" });
     self.turn("s");
-    self.worker("w0").eligible = false;
+    self.worker("w0").ready = false;
     const first = self.router.acquire({ key: "s" });
     const second = self.router.acquire({ key: "s" });
     expect(self.router.query({ key: "s" })).toBe(self.worker("w0"));
@@ -76,7 +76,7 @@ describe("a bound worker that is not eligible", () => {
     first.commit();
     for (const lease of [first, second]) lease.release();
     expect(self.binding("s")).toMatchObject({ worker: "w1", moves: 1, turns: 3 });
-    self.worker("w0").eligible = true;
+    self.worker("w0").ready = true;
     expect(self.turn("s")).toMatchObject({ worker: { id: "w1" }, reason: "hard" });
     expect(self.router.status()).toMatchObject({ affinity_broken: 0, rebinds_lost: 0 });
   });
@@ -84,26 +84,26 @@ describe("a bound worker that is not eligible", () => {
   it("hard: placed anew but not accepted, it is bound where it was", () => {
     const self = under("hard");
     self.turn("s");
-    self.worker("w0").eligible = false;
+    self.worker("w0").ready = false;
     self.router.acquire({ key: "s" }).release("failed");
     expect(self.router.status()).toMatchObject({ bindings: 1, workers: [{ bound_sessions: 1 }, {}, {}] });
-    self.worker("w0").eligible = true;
+    self.worker("w0").ready = true;
     expect(self.router.acquire({ key: "s" })).toMatchObject({ worker: { id: "w0" }, reason: "hard" });
   });
 
   it("soft: the binding is not touched before another worker accepted, which then keeps it (B30)", () => {
     const self = under("soft");
     self.turn("s");
-    self.worker("w0").eligible = false;
+    self.worker("w0").ready = false;
     const refused = self.router.acquire({ key: "s" });
     expect(refused).toMatchObject({ worker: { id: "w1" }, reason: "move_gone" });
     refused.release();
     expect(self.router.query({ key: "s" })).toBe(self.worker("w0"));
-    self.worker("w0").eligible = true;
+    self.worker("w0").ready = true;
     expect(self.turn("s")).toMatchObject({ worker: { id: "w0" }, reason: "keep" });
-    self.worker("w0").eligible = false;
+    self.worker("w0").ready = false;
     self.turn("s");
-    self.worker("w0").eligible = true;
+    self.worker("w0").ready = true;
     expect(self.turn("s")).toMatchObject({ worker: { id: "w1" }, reason: "keep" });
     expect(self.router.status().affinity_broken).toBe(0);
   });
@@ -111,10 +111,10 @@ describe("a bound worker that is not eligible", () => {
   it.each(MODES)("%s: with no worker eligible nothing is counted and the binding waits", (mode) => {
     const self = under(mode);
     self.turn("s");
-    for (const worker of self.router.workers) worker.eligible = false;
+    for (const worker of self.router.workers) worker.ready = false;
     expect(() => self.router.acquire({ key: "s" })).toThrow(NoWorkerError);
     expect(self.loads()).toEqual({ w0: 0, w1: 0, w2: 0 });
-    for (const worker of self.router.workers) worker.eligible = true;
+    for (const worker of self.router.workers) worker.ready = true;
     expect(self.turn("s").worker.id).toBe("w0");
     expect(self.binding("s")).toMatchObject({ turns: 2, moves: 0 });
   });
@@ -186,7 +186,7 @@ describe.each(MODES)("%s: a worker that failed the request", (mode) => {
 
   it("stays out where it was not eligible before it was excluded", () => {
     const self = under(mode);
-    self.worker("w2").eligible = false;
+    self.worker("w2").ready = false;
     self.turn({ exclude: [self.worker("w2"), self.worker("w2")] });
     for (const id of ["w0", "w1"]) self.worker(id).addRequests(9);
     expect(self.turn("s").worker.id).not.toBe("w2");

@@ -356,7 +356,7 @@ const add = fc.tuple(fc.constantFrom(...IDS), fc.constantFrom(true, true, false)
   ([id, eligible]) =>
     new Step(
       `add(${id}, ${eligible})`,
-      ({ reference, router }) => reference.workers.push(router.addWorker({ id, eligible })),
+      ({ reference, router }) => reference.workers.push(router.addWorker({ id, ready: eligible })),
       ({ reference }) => reference.workers.every((worker) => worker.id !== id),
     ),
 );
@@ -366,7 +366,7 @@ const health = fc.tuple(fc.constantFrom(...IDS), fc.constantFrom(true, true, fal
     new Step(
       `health(${id}, ${eligible})`,
       ({ self }) => {
-        self.worker(id).eligible = eligible;
+        self.worker(id).ready = eligible;
       },
       ({ reference }) => reference.workers.some((worker) => worker.id === id),
     ),

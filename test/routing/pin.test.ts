@@ -49,9 +49,9 @@ describe.each(["hard", "soft"] as const)("%s: an explicit target", (mode) => {
   it("moves a session whose worker is not eligible, once accepted", () => {
     const self = fixture({ session });
     self.turn("s");
-    self.worker("w0").eligible = false;
+    self.worker("w0").ready = false;
     expect(self.turn({ key: "s", pin: "w2" })).toMatchObject({ worker: { id: "w2" }, reason: "explicit" });
-    self.worker("w0").eligible = true;
+    self.worker("w0").ready = true;
     expect(self.binding("s")).toMatchObject({ worker: "w2", moves: 1 });
     expect(self.turn("s").worker.id).toBe("w2");
     expect(self.router.status().affinity_broken).toBe(0);
@@ -65,7 +65,7 @@ describe.each(["hard", "soft"] as const)("%s: an explicit target", (mode) => {
       expect(() => self.router.acquire({ key: "s", pin })).toThrow(PinError);
       expect(() => self.router.acquire({ key: "s", pin })).toThrow(unknown);
     }
-    self.worker("w1").eligible = false;
+    self.worker("w1").ready = false;
     const exclude = [self.worker("w2")];
     const none = expect.objectContaining({ code: "no_worker" });
     expect(() => self.router.acquire({ key: "s", pin: "w1" })).toThrow(NoWorkerError);
@@ -91,7 +91,7 @@ describe.each(["hard", "soft"] as const)("%s: an explicit target", (mode) => {
 it("soft: a target that did not accept leaves the session on its worker, eligible or not", () => {
   const self = fixture();
   self.turn("s");
-  self.worker("w0").eligible = false;
+  self.worker("w0").ready = false;
   self.router.acquire({ key: "s", pin: "w2" }).release();
   expect(self.router.query({ key: "s" })).toBe(self.worker("w0"));
 });

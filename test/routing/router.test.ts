@@ -84,8 +84,8 @@ describe("counting requests in flight", () => {
     const first = router.acquire({ key: "s" });
     first.commit();
     router.acquire({ key: "s" }).commit();
-    worker("w1").eligible = false;
-    worker("w2").eligible = false;
+    worker("w1").ready = false;
+    worker("w2").ready = false;
     for (let i = 0; i < 10; i++) router.acquire({});
     expect(router.acquire({ key: "s" }).reason).toBe("keep");
   });
@@ -215,7 +215,7 @@ describe("bindings", () => {
     expect([turn("s"), turn("s")]).toEqual(["place", "keep"]);
     worker("w0").addRequests(11);
     expect(turn("s")).toBe("move_load");
-    worker("w1").eligible = false;
+    worker("w1").ready = false;
     expect(turn("s")).toBe("move_gone");
     expect(router.status()).toMatchObject({ affinity_kept: 1, affinity_broken: 1 });
   });
@@ -354,7 +354,7 @@ describe("full determinism", () => {
     const before = place(one);
     expect(place(two)).toEqual(before);
     expect(new Set(before).size).toBe(3);
-    one.worker("w1").eligible = false;
+    one.worker("w1").ready = false;
     expect(place(one)).toEqual(
       before.map((id, i) => (id === "w1" ? expect.not.stringMatching(/^w1$/) : before[i])),
     );
@@ -371,7 +371,7 @@ describe("refusals", () => {
   it("has no worker for an unknown model or where none is eligible, and counts nothing", () => {
     const { router, worker, loads } = fixture({ models: ["m"] });
     expect(() => router.acquire({ model: "x" })).toThrow(NoWorkerError);
-    for (const id of ["w0", "w1", "w2"]) worker(id).eligible = false;
+    for (const id of ["w0", "w1", "w2"]) worker(id).ready = false;
     expect(() => router.acquire({ model: "m", key: "s" })).toThrow(
       "none of the 3 workers of the model is eligible",
     );
@@ -502,7 +502,7 @@ it("never drifts: counts equal live leases whatever happens in whatever order", 
             live.delete(lease);
           } else if (kind === "remove" && worker) router.removeWorker(worker);
           else if (kind === "add") router.addWorker({ id: `w${added++ % 3}-${added}` });
-          else if (kind === "health" && worker) worker.eligible = !worker.eligible;
+          else if (kind === "health" && worker) worker.ready = !worker.eligible;
           else if (kind === "time") self.time += at;
           for (const known of router.workers) {
             expect(known.activeRequests).toBe([...live].filter((held) => held.worker === known).length);

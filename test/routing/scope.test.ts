@@ -180,9 +180,9 @@ describe("the id of an answer", () => {
   it("follows its session through a move", () => {
     const self = fixture();
     answered(self, { key: "s" }, "r1");
-    self.worker("w0").eligible = false;
+    self.worker("w0").ready = false;
     expect(self.turn("s").worker.id).toBe("w1");
-    self.worker("w0").eligible = true;
+    self.worker("w0").ready = true;
     expect(self.turn({ previousResponse: "r1" })).toMatchObject({ worker: { id: "w1" }, reason: "keep" });
   });
 
@@ -368,7 +368,7 @@ describe("explain", () => {
     const inFlight: Lease[] = [];
     return [...requests, ...requests].map((request, i) => {
       self.time += 7;
-      self.worker("w2").eligible = i % 5 !== 4;
+      self.worker("w2").ready = i % 5 !== 4;
       before(request);
       const lease = self.router.acquire(request);
       if (i % 4 !== 3) lease.commit();
@@ -416,7 +416,7 @@ describe("explain", () => {
     self.router.acquire({ key: "s" });
     expect(look()).toMatchObject({ ...unbound, decision: "keep", bound_to: "w0" });
     self.turn("s");
-    self.worker("w1").eligible = false;
+    self.worker("w1").ready = false;
     expect(look()).toMatchObject({ session, bound_to: "w0", binding: self.binding("s"), binds: true });
     expect(look().candidates).toMatchObject([
       { worker: "w0", columns: { eligible: 1, active_requests: 1, bound_sessions: 1 } },

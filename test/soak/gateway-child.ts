@@ -4,11 +4,12 @@ import { readdirSync } from "node:fs";
 import { setImmediate as turn } from "node:timers/promises";
 import { pino } from "pino";
 import { parseConfig } from "../../host/config/config.js";
+import { parseWorkerEntry } from "../../host/config/worker-entry.js";
 import { createGateway } from "../../host/gateway/server.js";
-import type { WorkerOptions } from "../../host/index.js";
 import { LeaseAudit } from "../../host/index.js";
 import { Router } from "../../host/routing/router.js";
 import { RequestReader } from "../../host/session/request-reader.js";
+import { formatMistake } from "../../host/yaml/mistake.js";
 
 /** What the parent can have done; `worker` is the id of one in the config. */
 export type Order =
@@ -26,7 +27,8 @@ export interface Measure {
   readonly openLeases: number;
 }
 
-const POLL_INTERVAL_MS = 500;
+/** More often than a config allows with the time that answers have. */
+const POLL_INTERVAL_MS = Number(process.argv[3]);
 
 const onParentGone = (): void => process.exit(1);
 process.on("disconnect", onParentGone);
@@ -40,17 +42,20 @@ process.on("warning", (warning) => failures.push(`warning: ${warning.stack}`));
 
 const { config, mistakes } = parseConfig(process.argv[2]!, "soak.yaml");
 if (!config) throw new Error(JSON.stringify(mistakes));
-const { policy, session, dataPlane, workers } = config;
-const urls = new Map(workers.map(({ id, url }) => [id, url]));
+const { policy, session, dataPlane, workers, discovery, fleet, admission } = config;
 const audit = new LeaseAudit();
 const router = new Router({
   ...{ instance: policy, fallback: undefined, session, audit },
-  workers: [...urls].map(([id, url]) => ({ id, url, models: [], eligible: false })),
   ...{ clock: () => performance.now(), seed: 1 },
 });
 const gateway = createGateway({
-  ...{ router, dataPlane, reader: new RequestReader(session), pollIntervalMs: POLL_INTERVAL_MS },
+  ...{ router, dataPlane, reader: new RequestReader(session), workers, discovery, admission },
+  fleet: { ...fleet, health: { ...fleet.health, intervalMs: POLL_INTERVAL_MS } },
   allowAffinityHeader: session.allowAffinityHeader,
+  readWorker: (text) => {
+    const { entry, mistakes } = parseWorkerEntry(text);
+    return entry ? { entry } : { mistakes: mistakes.map(formatMistake) };
+  },
   log: pino({ base: null }, { write: () => {} }),
 });
 
@@ -67,21 +72,20 @@ async function measure(): Promise<Measure> {
   };
 }
 
-function workerOptions({ id, url, models = [], weight, slots }: (typeof workers)[number]): WorkerOptions {
-  return { id, url, models, weight, slots };
-}
-
 async function carryOut(order: Order): Promise<unknown> {
   switch (order.does) {
     case "listen":
-      return gateway.listen("127.0.0.1", 0);
+      return {
+        url: await gateway.listen("127.0.0.1", 0),
+        admin: await gateway.listenAdmin("127.0.0.1", 0),
+      };
     case "measure":
       return measure();
     case "check":
       audit.check();
       return failures;
     case "add":
-      gateway.addWorker(workerOptions(workers.find(({ id }) => id === order.worker)!));
+      gateway.addWorker(workers.find(({ id }) => id === order.worker)!);
       return;
     case "remove":
       gateway.removeWorker([...router.workers].find(({ id }) => id === order.worker)!);

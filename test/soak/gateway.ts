@@ -6,12 +6,14 @@ import { fileURLToPath } from "node:url";
 import { onTestFinished } from "vitest";
 import type { RouterStatus } from "../../host/index.js";
 import { text } from "../gateway/client.js";
+import { type Answered, call } from "../gateway/operator.js";
 import type { Measure, Order } from "./gateway-child.js";
 
 /** What `GET /health` says. */
 export interface Health extends RouterStatus {
   readonly data_plane: {
     readonly requests_in_flight: number;
+    readonly requests_waiting: number;
     readonly body_bytes: number;
     readonly buffered_bytes: number;
     readonly retries: number;
@@ -28,15 +30,17 @@ interface Pending {
 /** A gateway that listens. */
 export class GatewayProcess {
   url = "";
+  #admin = "";
   readonly #child: ChildProcess;
   readonly #pending = new Map<number, Pending>();
   #orders = 0;
   #ended: Error | undefined;
 
-  /** `config` is that of `hawser serve`. */
-  constructor(config: object) {
+  /** `config` is that of `hawser serve`; its workers are asked how they are every `pollMs` milliseconds. */
+  constructor(config: object, pollMs = 500) {
     const script = fileURLToPath(new URL("./gateway-child.ts", import.meta.url));
-    this.#child = fork(script, [JSON.stringify(config)], { execArgv: ["--import", "tsx", "--expose-gc"] });
+    const args = [JSON.stringify(config), String(pollMs)];
+    this.#child = fork(script, args, { execArgv: ["--import", "tsx", "--expose-gc"] });
     onTestFinished(() => void this.#child.kill("SIGKILL"));
     this.#child.on("message", ({ id, result, error }: { id: number; result: unknown; error?: string }) => {
       const pending = this.#pending.get(id)!;
@@ -51,7 +55,14 @@ export class GatewayProcess {
   }
 
   async listen(): Promise<void> {
-    this.url = (await this.#ask({ does: "listen" })) as string;
+    const { url, admin } = (await this.#ask({ does: "listen" })) as { url: string; admin: string };
+    this.url = url;
+    this.#admin = admin;
+  }
+
+  /** Calls the admin listener, over a connection of its own. */
+  call(method: string, path: string, body?: object): Promise<Answered> {
+    return call(this.#admin, method, path, body);
   }
 
   /** Garbage is collected before. */

@@ -2,7 +2,7 @@
 import { Agent } from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Dice } from "../fixtures/dice.js";
-import { Client, drawManner, type Got } from "./client.js";
+import { Client, drawManner, type Got, type Manner } from "./client.js";
 import { type Asked, drawRequest } from "./request.js";
 import { verdictOf } from "./verdict.js";
 
@@ -10,6 +10,17 @@ import { verdictOf } from "./verdict.js";
 const LONGEST_PAUSE_MS = 1_000;
 /** Dishonest ends that are kept to be shown. */
 const MOST_SHOWN = 20;
+
+/** What the clients of one soak do otherwise than those of another. */
+export interface Habits {
+  /** Draws a request, as `drawRequest`. */
+  readonly draw: (dice: Dice, previous: string | undefined) => Asked;
+  readonly manner: (dice: Dice) => Manner;
+  /** How a request that was sent at `begunAt`, in monotonic milliseconds, ended; throws as `verdictOf`. */
+  readonly judge: (asked: Asked, got: Got, begunAt: number) => string;
+}
+
+const USUAL: Habits = { draw: drawRequest, manner: drawManner, judge: verdictOf };
 
 /** One client after another. */
 interface Lane {
@@ -27,13 +38,15 @@ export class Load {
   requests = 0;
   readonly #url: string;
   readonly #lanes: readonly Lane[];
+  readonly #habits: Habits;
   readonly #open = new Set<Client>();
   #agent = new Agent({ keepAlive: true });
   #isRunning = false;
   #running: Promise<unknown> = Promise.resolve();
 
-  constructor(url: string, lanes: number, seed: number) {
+  constructor(url: string, lanes: number, seed: number, habits: Habits = USUAL) {
     this.#url = url;
+    this.#habits = habits;
     this.#lanes = Array.from({ length: lanes }, (_, lane) => ({
       dice: new Dice(seed * 1_000 + lane),
       answerId: undefined,
@@ -62,15 +75,17 @@ export class Load {
 
   async #run(lane: Lane): Promise<void> {
     const { dice } = lane;
+    const { draw, manner } = this.#habits;
     while (this.#isRunning) {
-      const asked = drawRequest(dice, lane.answerId);
+      const asked = draw(dice, lane.answerId);
       const agent = dice.upTo(3) > 0 && this.#agent;
-      const client = new Client(this.#url, agent, asked, drawManner(dice));
+      const begunAt = performance.now();
+      const client = new Client(this.#url, agent, asked, manner(dice));
       this.requests++;
       this.#open.add(client);
       const got = await client.got;
       this.#open.delete(client);
-      const end = this.#judge(asked, got);
+      const end = this.#judge(asked, got, begunAt);
       this.ends.set(end, (this.ends.get(end) ?? 0) + 1);
       if (end === "complete" && asked.api.style === "responses")
         lane.answerId = /"id":"(resp_\w+)"/.exec(got.body.toString())?.[1];
@@ -78,9 +93,9 @@ export class Load {
     }
   }
 
-  #judge(asked: Asked, got: Got): string {
+  #judge(asked: Asked, got: Got, begunAt: number): string {
     try {
-      return verdictOf(asked, got);
+      return this.#habits.judge(asked, got, begunAt);
     } catch (error) {
       const { api, isStream } = asked;
       const what = `${api.path}${isStream ? ", a stream" : ""}, of ${got.headers["x-hawser-worker"]}`;

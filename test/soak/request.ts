@@ -26,11 +26,14 @@ export interface Asked {
   readonly isStream: boolean;
 }
 
-/** Draws a request; `previous` is the id of an answer of the Responses API that it may continue. */
-export function drawRequest(dice: Dice, previous: string | undefined): Asked {
+/**
+ * Draws a request; `previous` is the id of an answer of the Responses API that it may continue, `longest` the most tokens of its
+ * answer.
+ */
+export function drawRequest(dice: Dice, previous: string | undefined, longest = LONGEST_ANSWER): Asked {
   const api = APIS[dice.upTo(APIS.length - 1)]!;
   const isStream = dice.upTo(5) > 0;
-  const tokens = 1 + dice.upTo(dice.upTo(3) === 0 ? 9 : LONGEST_ANSWER - 1);
+  const tokens = 1 + dice.upTo(dice.upTo(3) === 0 ? 9 : longest - 1);
   const { headers, members } = drawSession(dice);
   const isContinued = api.style === "responses" && previous !== undefined && dice.upTo(2) === 0;
   const json: Json = {

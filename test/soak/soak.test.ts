@@ -2,14 +2,15 @@
 // `HAWSER_SOAK=SECONDS` runs it that long, `HAWSER_SOAK_SEED=N` repeats the draws of an earlier run.
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, it, onTestFinished } from "vitest";
-import { metric } from "../e2e/fleet.js";
 import { Dice } from "../fixtures/dice.js";
 import { FaultyWorker } from "./faulty-worker.js";
-import { GatewayProcess, type Health } from "./gateway.js";
+import { GatewayProcess } from "./gateway.js";
 import type { Measure } from "./gateway-child.js";
 import { Load } from "./load.js";
+import { countsOf, GRACE_MS, heldBytes, MOST_GROWTH_BYTES, settles, underWayAt } from "./rest.js";
+import { SimulatedWorker } from "./simulated-worker.js";
 import { summaryOf } from "./summary.js";
-import { SimulatedWorker, Trouble } from "./trouble.js";
+import { Trouble } from "./trouble.js";
 
 const SECONDS = Number(process.env.HAWSER_SOAK ?? 60);
 const SEED = Number(process.env.HAWSER_SOAK_SEED ?? Math.floor(Math.random() * 2 ** 31));
@@ -18,14 +19,6 @@ const WORKERS = 4;
 const FAULTY = 2;
 /** Below the number of sessions, so that some must go. */
 const MAX_BINDINGS = 128;
-/**
- * Most bytes by which the gateway may grow after the first third: what code that runs for the first time adds to the heap, about
- * a megabyte, and not half a kilobyte of each of the thousands of requests. A request holds some 30 KB while it is under way, so
- * that one in thirty that is not let go shows, too.
- */
-const MOST_GROWTH_BYTES = 2_000_000;
-/** A guard against hangs: what is under way has a minute to end. */
-const GRACE_MS = 60_000;
 
 /** Limits and deadlines that are met now and then; a policy and a mode of sessions by the draw. */
 function configOf(workers: ReadonlyMap<string, string>, dice: Dice): object {
@@ -122,31 +115,6 @@ async function rest({ gateway, simulated, faulty }: Soak, earlier?: Measure): Pr
   return gateway.measure();
 }
 
-/** What must be nothing when nothing is under way. */
-function countsOf({ workers, data_plane }: Health): Record<string, number> {
-  const { requests_in_flight, body_bytes, buffered_bytes } = data_plane;
-  const active = workers.map(({ id, active_requests }) => [`active at ${id}`, active_requests]);
-  return { requests_in_flight, body_bytes, buffered_bytes, ...Object.fromEntries(active) };
-}
-
-async function underWayAt(url: string): Promise<Record<string, number>> {
-  return {
-    running: await metric(url, "vllm:num_requests_running"),
-    waiting: await metric(url, "vllm:num_requests_waiting"),
-  };
-}
-
-/** Resolves when all counts are zero; rejects where they do not become so. */
-async function settles(what: string, read: () => Promise<Record<string, number>>): Promise<void> {
-  const end = performance.now() + GRACE_MS;
-  for (;;) {
-    const counts = await read();
-    if (Object.values(counts).every((count) => count === 0)) return;
-    if (performance.now() > end) throw new Error(`${what} does not come to rest: ${JSON.stringify(counts)}`);
-    await sleep(50);
-  }
-}
-
 it(`leaves nothing behind after ${SECONDS} s of ${LANES} streams`, {
   timeout: SECONDS * 1_000 + 5 * GRACE_MS,
 }, async () => {
@@ -177,7 +145,3 @@ it(`leaves nothing behind after ${SECONDS} s of ${LANES} streams`, {
     expect(load.ends.get(end), end).toBeGreaterThan(0);
   expect(await gateway.close()).toBe(0);
 });
-
-function heldBytes({ heapBytes, externalBytes }: Measure): number {
-  return heapBytes + externalBytes;
-}

@@ -17,20 +17,25 @@ export interface Done {
 /** How many requests ended in which way, what befell them, and what the gateway holds. */
 export function summaryOf({ load, trouble, dataPlane, most, measures }: Done): string {
   const { retries, retries_refused: refused } = dataPlane;
-  const memory = measures.map(({ heapBytes, externalBytes, rssBytes }) =>
-    [heapBytes, externalBytes, rssBytes].map((bytes) => (bytes / 1e6).toFixed(2)).join("/"),
-  );
   return [
     `${load.requests} requests, at most ${most} at once`,
     list(load.ends),
     `${trouble.kills} kills, ${trouble.removals} removals, ${retries} retries, ${refused} refused`,
     `the gateway counts: ${list(new Map(Object.entries(dataPlane.outcomes)))}`,
-    `MB of heap/external/RSS: ${memory.join(" -> ")}`,
+    memoryText(measures),
   ].join("; ");
 }
 
-/** The most frequent first. */
-function list(counts: ReadonlyMap<string, number>): string {
+/** What the gateway held at one rest after the other. */
+export function memoryText(measures: readonly Measure[]): string {
+  const memory = measures.map(({ heapBytes, externalBytes, rssBytes }) =>
+    [heapBytes, externalBytes, rssBytes].map((bytes) => (bytes / 1e6).toFixed(2)).join("/"),
+  );
+  return `MB of heap/external/RSS: ${memory.join(" -> ")}`;
+}
+
+/** Counts, the most frequent first. */
+export function list(counts: ReadonlyMap<string, number>): string {
   const sorted = [...counts].sort(([, a], [, b]) => b - a);
   return sorted.map(([name, count]) => `${name} ${count}`).join(", ");
 }

@@ -64,7 +64,11 @@ function streamed(asked: Asked, { body, isWhole, hasStalled }: Got): string {
   return "complete";
 }
 
-/** The message of the error that a stream ends with. */
+/** The message of the error that an answer's stream ends with. */
+export function errorTold({ api }: Asked, { body }: Got): string | undefined {
+  return errorOf(api, eventsOf(body.toString()));
+}
+
 function errorOf(api: Api, events: readonly Event[]): string | undefined {
   const last = events.filter((event) => event !== "[DONE]").at(-1);
   return last === undefined || typeof last === "string"
