@@ -88,8 +88,8 @@ export class Fleet<L extends Line> {
     const { router, reach, options, clock } = this.#parts;
     const { id, url, apiKey, models, weight, slots, maxInFlight = Number.POSITIVE_INFINITY } = named;
     const line = reach(url, apiKey);
-    if (source === "config" && apiKey !== undefined) this.#keys.set(`${id} ${url}`, apiKey);
     const worker = router.addWorker({ id, url, models: models ?? [], weight, slots, ready: false });
+    if (source === "config" && apiKey !== undefined) this.#keys.set(`${id} ${url}`, apiKey);
     const memberOptions = {
       ...{ fleet: options, source, maxInFlight, isLate: this.#isSettled },
       mayOpen: () => this.#mayOpen(worker),
@@ -408,13 +408,13 @@ export class Fleet<L extends Line> {
     const { member, checks } = enlisted;
     if (!this.#isRunning || !this.#all.has(member.worker)) return;
     checks.tick(now);
-    this.#relent(enlisted);
+    this.#relent([enlisted]);
     this.#judge(enlisted, loads);
   }
 
   /** Has those be half-open that their breakers have taken out, where by now that is more than half of a model's workers. */
-  #relent(...some: Enlisted<L>[]): void {
-    for (const enlisted of some.length > 0 ? some : this.#all.values()) {
+  #relent(some: Iterable<Enlisted<L>> = this.#all.values()): void {
+    for (const enlisted of some) {
       const { member } = enlisted;
       if (member.breaker !== "open" || this.#mayOpen(member.worker)) continue;
       member.relent(this.#parts.clock.now());

@@ -1,6 +1,6 @@
 // One worker of the fleet: what checks, requests, its engine and operators say of it, and what follows for the router.
 
-import { NO_REPORT, type Worker } from "../routing/worker.js";
+import type { Worker } from "../routing/worker.js";
 import { Breaker, type BreakerState, type BreakerView } from "./breaker.js";
 import { Health } from "./health.js";
 import type { EngineSignals, FleetOptions } from "./options.js";
@@ -107,10 +107,12 @@ export class Member {
     return this.#drainUntil ?? Number.POSITIVE_INFINITY;
   }
 
+  /** A check was passed. */
   passed(now: number): void {
     this.#health.passed(now);
   }
 
+  /** A check failed. */
   checkFailed(now: number, reason: string): void {
     this.#health.failed(now, reason);
   }
@@ -278,16 +280,14 @@ export class Member {
       blocks !== report.kvBlocks ||
       blockSize !== report.blockTokens;
     if (isNew)
-      worker.report = {
-        ...NO_REPORT,
-        ...{ elsewhere, queueDepth: waiting, kvUsed, kvBlocks: blocks, blockTokens: blockSize },
-      };
+      worker.report = { elsewhere, queueDepth: waiting, kvUsed, kvBlocks: blocks, blockTokens: blockSize };
   }
 
   #probeLimit(now: number): number {
     return this.#carried + (this.#breaker?.limit(now) ?? Number.POSITIVE_INFINITY);
   }
 
+  /** All that an operator may want to know. */
   view(now: number): MemberView {
     const { easing } = this.worker;
     return {

@@ -36,27 +36,27 @@ const LONGEST_DRAIN_S = 86_400;
 
 /** Adds the routes below `/admin/workers`. */
 export function addWorkers(app: FastifyInstance, context: AdminWorkersContext): void {
-  const { fleet, clock, discovery, admission } = context;
+  const { router, fleet, clock, discovery, admission } = context;
   app.get<Params>("/admin/workers", ({ query }) => {
     refuseOthers(query, []);
     return all();
   });
   const all = () => ({
     workers: fleet.views().map(({ worker, source, maxInFlight, view }) => {
-      return workerView(context, worker, source, maxInFlight, view);
+      return workerView(worker, source, maxInFlight, view);
     }),
     discovery: discovery.views().map(({ ageMs, ...source }) => ({ ...source, age_ms: rounded(ageMs) })),
     queue: { waiting: admission.sizes(), refused: admission.refused, expired: admission.expired },
   });
   app.get<Params>("/admin/workers/:id", ({ params, query }) => {
     refuseOthers(query, []);
-    return shown(context, existing(fleet, params.id));
+    return shown(existing(fleet, params.id));
   });
   app.put<Params>("/admin/workers/:id", { bodyLimit: MAX_ENTRY_BYTES }, ({ params, query, body }, reply) => {
     refuseOthers(query, []);
     const isNew = fleet.find(params.id) === undefined;
     const worker = put(context, params.id, body);
-    return reply.code(isNew ? 201 : 200).send(shown(context, worker));
+    return reply.code(isNew ? 201 : 200).send(shown(worker));
   });
   app.delete<Params>("/admin/workers/:id", ({ params, query }) => {
     refuseOthers(query, ["deadline"]);
@@ -68,13 +68,13 @@ export function addWorkers(app: FastifyInstance, context: AdminWorkersContext): 
     const worker = existing(fleet, params.id);
     refuseOthers(query, ["deadline"]);
     fleet.drain(worker, deadlineMs(query.deadline));
-    return shown(context, worker);
+    return shown(worker);
   });
   app.delete<Params>("/admin/workers/:id/drain", ({ params, query }) => {
     refuseOthers(query, []);
     const worker = existing(fleet, params.id);
     fleet.resume(worker);
-    return shown(context, worker);
+    return shown(worker);
   });
 
   function remove(id: string, ms: number): Worker | undefined {
@@ -86,13 +86,12 @@ export function addWorkers(app: FastifyInstance, context: AdminWorkersContext): 
     return worker;
   }
 
-  function shown(self: AdminWorkersContext, worker: Worker): object {
-    const { source, maxInFlight, view } = self.fleet.views().find((each) => each.worker === worker)!;
-    return workerView(self, worker, source, maxInFlight, view);
+  function shown(worker: Worker): object {
+    const { source, maxInFlight, view } = fleet.views().find((each) => each.worker === worker)!;
+    return workerView(worker, source, maxInFlight, view);
   }
 
   function workerView(
-    { router }: AdminWorkersContext,
     worker: Worker,
     source: string,
     maxInFlight: number,
