@@ -5,7 +5,8 @@ import type { PolicyFile } from "./policy/catalog.js";
 import { PolicyError } from "./policy/load.js";
 import { resolveParameters } from "./policy/parameters.js";
 import type { LeaseAudit } from "./routing/audit.js";
-import type { PolicyInstance } from "./routing/pool.js";
+import type { PolicyInstance } from "./routing/contenders.js";
+import type { DecisionObserver } from "./routing/observer.js";
 import type { SessionOptions } from "./routing/requests.js";
 import { Router } from "./routing/router.js";
 import type { WorkerOptions } from "./routing/worker.js";
@@ -18,13 +19,17 @@ export { loadPolicyAside } from "./policy/load-aside.js";
 export type { Manifest } from "./policy/manifest.js";
 export { LeaseAudit } from "./routing/audit.js";
 export type { BindingView } from "./routing/bindings.js";
+export type { PolicyInstance } from "./routing/contenders.js";
 export type { Lease } from "./routing/lease.js";
+export type { DecisionObserver } from "./routing/observer.js";
+export type { Preparation } from "./routing/preparation.js";
 export { MAX_KEY_LENGTH, NoWorkerError, PinError, SessionKeyError } from "./routing/refusals.js";
 export type {
   AcquireRequest,
   ColumnValues,
   Explanation,
   PolicyStatus,
+  RouterChange,
   RouterStatus,
   SessionOptions,
 } from "./routing/requests.js";
@@ -50,6 +55,8 @@ export interface CreateRouterOptions extends PolicyChoice {
   readonly clock?: () => number;
   /** Starts the generator of the random bits that policies see; any safe integer, default a random one. */
   readonly seed?: number;
+  /** Hears of every decision. */
+  readonly observer?: DecisionObserver;
   /** Hears of every lease: for tests, which fail on its `check` where one is leaked or released twice. */
   readonly audit?: LeaseAudit;
 }
@@ -61,17 +68,19 @@ export interface CreateRouterOptions extends PolicyChoice {
 export function createRouter(options: CreateRouterOptions): Router {
   const { fallback, workers, session } = options;
   return new Router({
-    instance: instanceOf(options),
-    fallback: fallback && instanceOf(fallback),
+    instance: policyInstance(options),
+    fallback: fallback && policyInstance(fallback),
     ...(workers && { workers }),
     ...(session && { session }),
     clock: options.clock ?? (() => performance.now()),
     seed: options.seed ?? randomInt(2 ** 47),
     audit: options.audit,
+    observer: options.observer,
   });
 }
 
-function instanceOf({ policy, parameters, name }: PolicyChoice): PolicyInstance {
+/** A policy as `Router.prepare` takes it. Throws a PolicyError for parameters that it does not take. */
+export function policyInstance({ policy, parameters, name }: PolicyChoice): PolicyInstance {
   const { type, parameters: specs } = policy.manifest;
   const { values, mistakes } = resolveParameters(specs, parameters);
   if (mistakes.length > 0)

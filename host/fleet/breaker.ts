@@ -96,9 +96,9 @@ class Recent {
  * Every `now` is monotonic milliseconds from 0 on, never less than the one before.
  */
 export class Breaker {
-  readonly #options: BreakerOptions;
+  #options: BreakerOptions;
   readonly #mayOpen: (now: number) => boolean;
-  readonly #recent: Recent;
+  #recent: Recent;
   #state: BreakerState = "closed";
   #since: number;
   #why: string | null = null;
@@ -121,6 +121,12 @@ export class Breaker {
     this.#mayOpen = mayOpen;
     this.#recent = new Recent(options.windowMs);
     this.#since = now;
+  }
+
+  /** Goes by other options from now on, in the state that it is in; with another window the results of late are forgotten. */
+  configure(options: BreakerOptions): void {
+    if (options.windowMs !== this.#options.windowMs) this.#recent = new Recent(options.windowMs);
+    this.#options = options;
   }
 
   /** The state at this time; an open one becomes half-open by time alone. */

@@ -37,7 +37,7 @@ export interface ChecksListener {
 export class Checks {
   readonly #member: Member;
   readonly #line: Line;
-  readonly #options: FleetOptions;
+  #options: FleetOptions;
   readonly #clock: Clock;
   readonly #listener: ChecksListener;
   #checking: Promise<void> | null = null;
@@ -52,6 +52,14 @@ export class Checks {
     this.#options = options;
     this.#clock = clock;
     this.#listener = listener;
+  }
+
+  /** Asks otherwise from now on; what was due later than it would be by now is due sooner. */
+  configure(options: FleetOptions): void {
+    const now = this.#clock.now();
+    this.#options = options;
+    this.#checkAt = Math.min(this.#checkAt, now + options.health.intervalMs);
+    this.#scrapeAt = Math.min(this.#scrapeAt, now + options.signals.intervalMs);
   }
 
   /** Asks what is due. */

@@ -63,10 +63,9 @@ interface Enlisted<L> {
 /** Asks every worker how it is, at the start and at intervals, and keeps the router's view of each up to date. */
 export class Fleet<L extends Line> {
   readonly #parts: FleetParts<L>;
+  #options: FleetOptions;
   readonly #all = new Map<Worker, Enlisted<L>>();
   readonly #byId = new Map<string, Worker>();
-  /** What the workers of the config are shown, by id and url: a call by which one of them comes again cannot tell it. */
-  readonly #keys = new Map<string, string>();
   /** The models of which there is news, and the workers that came, while several changes are made. */
   #changed: { models: Set<string>; come: Enlisted<L>[] } | null = null;
   /** Removed, with requests still under way. */
@@ -78,6 +77,23 @@ export class Fleet<L extends Line> {
 
   constructor(parts: FleetParts<L>) {
     this.#parts = parts;
+    this.#options = parts.options;
+  }
+
+  /** Goes by other options from now on. Workers stay in the states that they are in. */
+  configure(options: FleetOptions): void {
+    this.#options = options;
+    const now = this.#parts.clock.now();
+    for (const enlisted of this.#all.values()) {
+      enlisted.member.configure(options, now);
+      enlisted.checks.configure(options);
+      this.#judge(enlisted);
+    }
+  }
+
+  /** The ways to all workers. */
+  *lines(): Iterable<L> {
+    for (const { line } of this.#all.values()) yield line;
   }
 
   /**
@@ -85,11 +101,11 @@ export class Fleet<L extends Line> {
    * and a TypeError for a url that cannot be read; nothing is changed then.
    */
   add(named: NamedWorker, source: string): Worker {
-    const { router, reach, options, clock } = this.#parts;
+    const { router, reach, clock } = this.#parts;
+    const options = this.#options;
     const { id, url, apiKey, models, weight, slots, maxInFlight = Number.POSITIVE_INFINITY } = named;
     const line = reach(url, apiKey);
     const worker = router.addWorker({ id, url, models: models ?? [], weight, slots, ready: false });
-    if (source === "config" && apiKey !== undefined) this.#keys.set(`${id} ${url}`, apiKey);
     const memberOptions = {
       ...{ fleet: options, source, maxInFlight, isLate: this.#isSettled },
       mayOpen: () => this.#mayOpen(worker),
@@ -119,11 +135,10 @@ export class Fleet<L extends Line> {
 
   /**
    * Has a worker be as it is named, under its id: adds it, or changes what is there. One that is to be reached elsewhere, or shown
-   * another key, is another worker. One without a key has that of the config's worker of this id and url. Throws what `add` throws.
+   * another key, is another worker. Throws what `add` throws.
    */
-  put({ id, url, apiKey = this.#keys.get(`${id} ${url}`), ...rest }: NamedWorker, source: string): Worker {
-    const named = { id, url, apiKey, ...rest };
-    const existing = this.find(id);
+  put(named: NamedWorker, source: string): Worker {
+    const existing = this.find(named.id);
     if (!existing) return this.add(named, source);
     const enlisted = this.#all.get(existing)!;
     if (isOther(enlisted.named, named)) return this.#replace(existing, named, source);

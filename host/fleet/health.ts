@@ -13,7 +13,8 @@ export interface HealthThresholds {
 
 /** The health of one worker. Every `now` is monotonic milliseconds. */
 export class Health {
-  readonly #thresholds: HealthThresholds;
+  /** From the next check on. */
+  thresholds: HealthThresholds;
   #state: HealthState = "starting";
   #since: number;
   #reason = "not asked yet";
@@ -22,7 +23,7 @@ export class Health {
   #against = 0;
 
   constructor(thresholds: HealthThresholds, now: number) {
-    this.#thresholds = thresholds;
+    this.thresholds = thresholds;
     this.#since = now;
   }
 
@@ -43,7 +44,7 @@ export class Health {
   /** Records a check that was passed; tells whether the state changed. */
   passed(now: number): boolean {
     // The first pass of all is enough: a gateway that starts has nothing against its workers.
-    const enough = this.#wasUp ? this.#thresholds.healthyAfter : 1;
+    const enough = this.#wasUp ? this.thresholds.healthyAfter : 1;
     const isUp = this.#isAgainst(this.#state !== "up", enough);
     if (isUp) this.#enter("up", now, "it answers");
     this.#wasUp ||= isUp;
@@ -52,7 +53,7 @@ export class Health {
 
   /** Records a check that failed; tells whether the state changed. */
   failed(now: number, reason: string): boolean {
-    const isDown = this.#isAgainst(this.#state !== "down", this.#thresholds.unhealthyAfter);
+    const isDown = this.#isAgainst(this.#state !== "down", this.thresholds.unhealthyAfter);
     if (isDown) this.#enter("down", now, reason);
     else if (this.#state !== "up") this.#reason = reason;
     return isDown;

@@ -48,7 +48,8 @@ export class Member {
   source: string;
   maxInFlight: number;
   readonly #health: Health;
-  readonly #breaker: Breaker | null;
+  #breaker: Breaker | null;
+  readonly #mayOpen: () => boolean;
   readonly #slowStart: SlowStart;
   readonly #signals: WorkerSignals;
   #state: WorkerState = "starting";
@@ -71,11 +72,21 @@ export class Member {
     this.source = source;
     this.maxInFlight = maxInFlight;
     this.#health = new Health(fleet.health, now);
+    this.#mayOpen = mayOpen;
     this.#breaker = fleet.breaker && new Breaker(fleet.breaker, mayOpen, now);
     this.#slowStart = new SlowStart(fleet.health.slowStartMs);
     this.#signals = new WorkerSignals(fleet.signals.staleAfterMs);
     this.#since = now;
     this.#startsSlowly = isLate;
+  }
+
+  /** Goes by other options from now on, in the state that it is in. To be judged behind that. */
+  configure({ health, breaker, signals }: FleetOptions, now: number): void {
+    this.#health.thresholds = health;
+    this.#slowStart.slowStartMs = health.slowStartMs;
+    this.#signals.staleAfterMs = signals.staleAfterMs;
+    if (breaker && this.#breaker) this.#breaker.configure(breaker);
+    else this.#breaker = breaker && new Breaker(breaker, this.#mayOpen, now);
   }
 
   get state(): WorkerState {

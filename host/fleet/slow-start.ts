@@ -2,12 +2,13 @@
 
 /** The slow start of one worker. Every `now` is monotonic milliseconds. */
 export class SlowStart {
-  readonly #slowStartMs: number;
+  /** How long it takes, 0 for none at all; also where one is under way. */
+  slowStartMs: number;
   #begunAt = Number.NEGATIVE_INFINITY;
 
-  /** `slowStartMs` is how long it takes, 0 for none at all. Before `begin` there is none. */
+  /** Before `begin` there is none. */
   constructor(slowStartMs: number) {
-    this.#slowStartMs = slowStartMs;
+    this.slowStartMs = slowStartMs;
   }
 
   /** Begins it, or begins it anew. */
@@ -17,7 +18,7 @@ export class SlowStart {
 
   /** Whether it is under way. */
   isUnderWay(now: number): boolean {
-    return now - this.#begunAt < this.#slowStartMs;
+    return now - this.#begunAt < this.slowStartMs;
   }
 
   /**
@@ -28,6 +29,6 @@ export class SlowStart {
   limit(now: number, meanOfOthers: number | undefined): number {
     if (meanOfOthers === undefined || !this.isUnderWay(now)) return Number.POSITIVE_INFINITY;
     const above = Math.max(0, meanOfOthers - 1);
-    return Math.floor(1 + (above * (now - this.#begunAt)) / this.#slowStartMs);
+    return Math.floor(1 + (above * (now - this.#begunAt)) / this.slowStartMs);
   }
 }

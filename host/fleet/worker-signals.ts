@@ -39,7 +39,8 @@ const UNKNOWN: Counts = { running: -1, waiting: -1, kvUsed: -1, elsewhere: 0 };
  * until the process is another one, or says otherwise. `now` is monotonic, in milliseconds.
  */
 export class WorkerSignals {
-  readonly #staleAfterMs: number;
+  /** Counts are unknown so many milliseconds after they were taken. */
+  staleAfterMs: number;
   #counts = UNKNOWN;
   #takenAt: number | null = null;
   #blockSize = 0;
@@ -48,9 +49,8 @@ export class WorkerSignals {
   #promptTokens = Number.NaN;
   #error: { readonly reason: string; readonly at: number } | null = null;
 
-  /** Counts are unknown `staleAfterMs` milliseconds after they were taken. */
   constructor(staleAfterMs: number) {
-    this.#staleAfterMs = staleAfterMs;
+    this.staleAfterMs = staleAfterMs;
   }
 
   /**
@@ -78,7 +78,7 @@ export class WorkerSignals {
 
   /** What is known. */
   values(now: number): SignalValues {
-    const isFresh = this.#takenAt !== null && now - this.#takenAt < this.#staleAfterMs;
+    const isFresh = this.#takenAt !== null && now - this.#takenAt < this.staleAfterMs;
     const { running, waiting, kvUsed, elsewhere } = isFresh ? this.#counts : UNKNOWN;
     return { running, waiting, kvUsed, elsewhere, blockSize: this.#blockSize, blocks: this.#blocks };
   }

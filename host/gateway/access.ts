@@ -39,8 +39,14 @@ export function hashOfKey(key: string): Buffer {
 export class Access {
   readonly #keys: readonly KeyInUse[];
 
-  constructor({ keys }: AccessOptions) {
-    this.#keys = keys.map((key) => new KeyInUse(key));
+  /** A key that was there `before`, of the same name and hash, goes on with what is under way for it. */
+  constructor({ keys }: AccessOptions, before?: Access) {
+    const held = before ? before.#keys : [];
+    this.#keys = keys.map((key) => {
+      const known = held.find((other) => other.isKey(key));
+      known?.configure(key);
+      return known ?? new KeyInUse(key);
+    });
   }
 
   /** Counts a request for the key in its headers, until it is released; or says why it is refused. */
@@ -75,9 +81,9 @@ export class Access {
 /** A key, and what is under way for it. */
 class KeyInUse {
   readonly hash: Buffer;
-  readonly #options: AccessKey;
+  #options: AccessKey;
   /** Holds the requests of a minute, and fills evenly. */
-  readonly #bucket: TokenBucket | null;
+  #bucket: TokenBucket | null;
   #inFlight = 0;
 
   constructor(options: AccessKey) {
@@ -85,6 +91,18 @@ class KeyInUse {
     this.#options = options;
     this.hash = Buffer.from(sha256, "hex");
     this.#bucket = Number.isFinite(requestsPerMinute) ? fullBucket(requestsPerMinute) : null;
+  }
+
+  isKey({ name, sha256 }: AccessKey): boolean {
+    return name === this.#options.name && sha256 === this.#options.sha256;
+  }
+
+  /** Another limit of requests in a minute begins with a full bucket: whoever sets it means it. */
+  configure(options: AccessKey): void {
+    const { requestsPerMinute } = options;
+    if (requestsPerMinute !== this.#options.requestsPerMinute)
+      this.#bucket = Number.isFinite(requestsPerMinute) ? fullBucket(requestsPerMinute) : null;
+    this.#options = options;
   }
 
   admit(): Admitted | Refusal {

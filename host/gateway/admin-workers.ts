@@ -9,6 +9,7 @@ import type { Router } from "../routing/router.js";
 import type { Worker } from "../routing/worker.js";
 import { AdminError, refuseOthers } from "./admin-error.js";
 import type { Admission } from "./admission.js";
+import type { ConfiguredWorkers } from "./configured.js";
 import type { Discovery } from "./discovery.js";
 
 /** Reads a worker without its id; where it has mistakes all of them, a line each. */
@@ -24,6 +25,7 @@ export interface AdminWorkersContext {
   readonly clock: Clock;
   readonly readWorker: ReadWorker | undefined;
   readonly discovery: Pick<Discovery, "views" | "givenUp">;
+  readonly configured: Pick<ConfiguredWorkers, "keyOf">;
 }
 
 type Params = { Params: { id: string }; Querystring: Record<string, string | undefined> };
@@ -152,7 +154,7 @@ function refuseFound(fleet: Fleet<Line>, id: string, instead: string): void {
   throw new AdminError({ status: 409, code: "worker_discovered", message });
 }
 
-function put({ fleet, readWorker }: AdminWorkersContext, id: string, body: unknown): Worker {
+function put({ fleet, readWorker, configured }: AdminWorkersContext, id: string, body: unknown): Worker {
   if (!readWorker) {
     const message = "this gateway takes no workers by this way";
     throw new AdminError({ status: 404, code: "unknown_path", message });
@@ -163,7 +165,7 @@ function put({ fleet, readWorker }: AdminWorkersContext, id: string, body: unkno
   const read = readWorker(Buffer.isBuffer(body) ? body.toString() : "");
   if ("mistakes" in read) throw invalid(read.mistakes.join("\n"));
   try {
-    return fleet.put({ id, ...read.entry }, "admin");
+    return fleet.put({ id, ...read.entry, apiKey: configured.keyOf(id, read.entry.url) }, "admin");
   } catch (error) {
     throw invalid((error as Error).message);
   }

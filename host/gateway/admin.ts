@@ -6,22 +6,34 @@ import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest }
 import type { BindingView } from "../routing/bindings.js";
 import { SessionKeyError } from "../routing/refusals.js";
 import type { Router } from "../routing/router.js";
+import { addConfig } from "./admin-config.js";
 import { AdminError, type Query, refuseOthers } from "./admin-error.js";
 import { type AdminWorkersContext, addWorkers } from "./admin-workers.js";
 import { type AskOptions, readAsk, refusalOf } from "./ask.js";
+import type { ConfigControl } from "./config-control.js";
 import { errorBody, type GatewayError } from "./errors.js";
 import { discardBody } from "./upload.js";
 
 /** What the admin routes work with. */
 export interface AdminContext extends AdminWorkersContext {
-  readonly ask: AskOptions;
-  readonly bodyLimit: number;
+  /** What they go by now. */
+  readonly settings: () => AdminSettings;
+  readonly config: ConfigControl | undefined;
   /** As of a search for a worker. */
   readonly isIncomplete: () => boolean;
+}
+
+/** What changes while they serve. */
+export interface AdminSettings {
+  readonly ask: AskOptions;
+  /** Largest body of a request that is explained, in bytes; of others there are smaller ones. */
+  readonly bodyBytes: number;
   /** What callers must show; without one only callers on this machine are answered. */
   readonly token: string | undefined;
 }
 
+/** As large as `limits.body` can be. */
+const MAX_BODY_BYTES = 2 ** 30;
 const REQUEST_TIMEOUT_MS = 30_000;
 const DEFAULT_LIMIT = 100;
 const MAX_LIMIT = 1_000;
@@ -36,7 +48,7 @@ export function createAdmin(context: AdminContext): FastifyInstance {
   const app = Fastify({
     logger: false,
     forceCloseConnections: true,
-    bodyLimit: context.bodyLimit,
+    bodyLimit: MAX_BODY_BYTES,
     requestTimeout: REQUEST_TIMEOUT_MS,
     frameworkErrors: (error, _request, reply) => refuse(reply, toError(error)),
     // A worker's id has at most 128 characters, each of which may be escaped.
@@ -47,9 +59,10 @@ export function createAdmin(context: AdminContext): FastifyInstance {
   app.addContentTypeParser("*", { parseAs: "buffer" }, (_request, body, done) => done(null, body));
   app.addHook("onRequest", (request, _reply, done) => {
     request.raw.headers["content-type"] = "application/octet-stream";
-    const { token } = context;
+    const { token, bodyBytes } = context.settings();
     const refusal =
-      token === undefined ? (strangeHost(request) ?? strangeOrigin(request)) : badToken(request, token);
+      (token === undefined ? (strangeHost(request) ?? strangeOrigin(request)) : badToken(request, token)) ??
+      tooLarge(request, bodyBytes);
     done(refusal && new AdminError(refusal));
   });
   app.setErrorHandler((error: Error & { statusCode?: number }, _request, reply) => {
@@ -61,6 +74,7 @@ export function createAdmin(context: AdminContext): FastifyInstance {
   });
   addSessions(app, context);
   addWorkers(app, context);
+  if (context.config) addConfig(app, context.config);
   app.post("/admin/explain", (request) => explain(context, request));
   return app;
 }
@@ -134,13 +148,12 @@ function wholeNumber(
 }
 
 /** What would be chosen for the request that was sent here in place of its own path. */
-function explain(
-  { router, isIncomplete, ask: options, token }: AdminContext,
-  request: FastifyRequest,
-): object {
+function explain({ router, isIncomplete, settings }: AdminContext, request: FastifyRequest): object {
+  const { ask: options, token, bodyBytes } = settings();
   const query = request.query as Query;
   refuseOthers(query, ["tenant"]);
   const body = Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0);
+  if (body.length > bodyBytes) throw new AdminError(bodyTooLarge(bodyBytes));
   // The operator's token is not the client's.
   const { authorization, ...others } = request.headers;
   const ask = readAsk(options, token === undefined ? request.headers : others, body);
@@ -151,6 +164,16 @@ function explain(
   } catch (error) {
     throw new AdminError(refusalOf(error, ask.source, isIncomplete()));
   }
+}
+
+/** A body of more bytes than it may have, of which the length is told: it is not read. */
+function tooLarge({ headers }: FastifyRequest, bodyBytes: number): GatewayError | undefined {
+  return Number(headers["content-length"] ?? 0) > bodyBytes ? bodyTooLarge(bodyBytes) : undefined;
+}
+
+function bodyTooLarge(bodyBytes: number): GatewayError {
+  const message = `the body is larger than the ${bodyBytes} bytes allowed`;
+  return { status: 413, code: "body_too_large", message };
 }
 
 /** Digests of one length are compared, in a time that tells nothing of where they differ. */

@@ -56,16 +56,17 @@ export class Admission {
   /** Requests that found the line too long, and those that waited for longer than they may. */
   refused = 0;
   expired = 0;
-  readonly #options: AdmissionOptions;
+  /** From now on; who waits already waits on. */
+  options: AdmissionOptions;
   readonly #lines = new Map<string, Line>();
 
   constructor(options: AdmissionOptions) {
-    this.#options = options;
+    this.options = options;
   }
 
   /** Milliseconds that a request waits at most. */
   get deadlineMs(): number {
-    return this.#options.deadlineMs;
+    return this.options.deadlineMs;
   }
 
   /** Requests in line, over all models. */
@@ -94,7 +95,7 @@ export class Admission {
 
   /** Whether one more may wait for the model; counts it as refused where not. */
   hasRoom(model: string): boolean {
-    const hasRoom = (this.#lines.get(model)?.size ?? 0) < this.#options.queue;
+    const hasRoom = (this.#lines.get(model)?.size ?? 0) < this.options.queue;
     if (!hasRoom) this.refused++;
     return hasRoom;
   }
@@ -105,7 +106,7 @@ export class Admission {
     const line = this.#lines.get(model) ?? new Line();
     this.#lines.set(model, line);
     if (exclude.length > 0) line.retries.add(waiting);
-    else if (isBound && this.#options.boundFirst) line.bound.add(waiting);
+    else if (isBound && this.options.boundFirst) line.bound.add(waiting);
     else line.others.add(waiting);
   }
 

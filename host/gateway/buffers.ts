@@ -21,7 +21,7 @@ const STEP = 1 / 64;
 
 /** Counts what all answers hold, and cuts where it is too much. */
 export class Buffers {
-  readonly #limit: number;
+  #limit: number;
   readonly #all: Iterable<Buffering>;
   /** At least what they hold: what readers take is noticed at the next count of all. */
   #bytes = 0;
@@ -33,6 +33,12 @@ export class Buffers {
     this.#limit = limit;
     this.#all = all;
     this.#mark = limit * LIVE;
+  }
+
+  /** Another limit, from now on; it is looked at when the next answer grows. */
+  set limit(limit: number) {
+    this.#limit = limit;
+    this.recount();
   }
 
   /** Bytes at the last count. */

@@ -1,5 +1,6 @@
 // Workers that sources of discovery find, as the fleet has them: who is found anew comes, who is found no more goes.
 
+import { isDeepStrictEqual } from "node:util";
 import type { Logger } from "pino";
 import type { Clock } from "../fleet/clock.js";
 import type { DiscoverySource, FoundWorker, SourceView } from "../fleet/discovery.js";
@@ -23,9 +24,11 @@ export class Discovery {
   readonly #clock: Clock;
   readonly #log: Logger;
   /** Each by the name under which its workers are shown. */
-  readonly #sources: ReadonlyMap<string, DiscoverySource>;
-  /** What the workers of each source are shown. */
-  readonly #apiKeys: ReadonlyMap<string, string | undefined>;
+  readonly #sources = new Map<
+    string,
+    { readonly options: DiscoveryOptions; readonly source: DiscoverySource }
+  >();
+  #isStarted = false;
   /** What each source names. */
   readonly #sets = new Map<string, readonly NamedWorker[]>();
 
@@ -33,35 +36,63 @@ export class Discovery {
     this.#fleet = fleet;
     this.#clock = clock;
     this.#log = log;
-    this.#sources = new Map(sources.map((options) => [nameOf(options), sourceOf(options, clock)]));
-    this.#apiKeys = new Map(sources.map((options) => [nameOf(options), options.apiKey]));
+    for (const options of sources) this.#add(options);
   }
 
   /** Looks at all sources; resolves when each has been looked at once. */
   async start(): Promise<void> {
-    await Promise.all(
-      [...this.#sources].map(([name, source]) =>
-        source.start({
-          found: (workers) => this.#found(name, workers),
-          failed: (message) => this.#log.error({ source: name, error: message }, "discovery failed"),
-        }),
-      ),
-    );
+    this.#isStarted = true;
+    await Promise.all([...this.#sources.keys()].map((name) => this.#start(name)));
   }
 
   stop(): void {
-    for (const source of this.#sources.values()) source.stop();
+    for (const { source } of this.#sources.values()) source.stop();
+  }
+
+  /**
+   * Has these be the sources from now on. One that is what it was goes on; of one that is looked at otherwise the workers stay until it is
+   * heard anew; those of one that is gone go with it, unless another names them.
+   */
+  configure(sources: readonly DiscoveryOptions[]): void {
+    const wanted = new Map(sources.map((options) => [nameOf(options), options]));
+    for (const [name, { options, source }] of [...this.#sources]) {
+      if (isDeepStrictEqual(options, wanted.get(name))) continue;
+      source.stop();
+      this.#sources.delete(name);
+      if (!wanted.has(name)) this.#drop(name);
+    }
+    const come = [...wanted.keys()].filter((name) => !this.#sources.has(name));
+    for (const name of come) this.#add(wanted.get(name)!);
+    if (this.#isStarted) for (const name of come) void this.#start(name);
+  }
+
+  #add(options: DiscoveryOptions): void {
+    this.#sources.set(nameOf(options), { options, source: sourceOf(options, this.#clock) });
+  }
+
+  #start(name: string): Promise<void> {
+    return this.#sources.get(name)!.source.start({
+      found: (workers) => this.#found(name, workers),
+      failed: (message) => this.#log.error({ source: name, error: message }, "discovery failed"),
+    });
+  }
+
+  #drop(name: string): void {
+    this.#sets.delete(name);
+    for (const worker of this.#fleet.namedBy(name)) this.#fleet.remove(worker);
+    this.givenUp();
   }
 
   /** Whether the workers of some source were never known. */
   get incomplete(): boolean {
-    return this.#sets.size < this.#sources.size;
+    for (const name of this.#sources.keys()) if (!this.#sets.has(name)) return true;
+    return false;
   }
 
   /** What each source watches, and how that goes. */
   views(): SourceView[] {
     const now = this.#clock.now();
-    return [...this.#sources.values()].map((source) => source.view(now));
+    return [...this.#sources.values()].map(({ source }) => source.view(now));
   }
 
   /** A worker was given up by who named it: a source that names it still, and does not tell again, has it now. */
@@ -71,7 +102,7 @@ export class Discovery {
 
   /** A worker belongs to who named it first, until that one names it no more; nobody else changes or removes it. */
   #found(source: string, found: readonly FoundWorker[]): void {
-    const apiKey = this.#apiKeys.get(source);
+    const { apiKey } = this.#sources.get(source)!.options;
     const workers = found.map((worker) => ({ ...worker, apiKey }));
     this.#sets.set(source, workers);
     this.#fleet.change(() => this.#apply(source, workers));

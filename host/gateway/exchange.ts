@@ -289,8 +289,8 @@ export class Exchange implements SearchListener, AttemptListener, UnderWay {
     this.#reply.destroy();
   }
 
-  beat(): void {
-    switch (this.#patience.beat(this.#progress())) {
+  beat(ms: number): void {
+    switch (this.#patience.beat(this.#progress(), ms)) {
       case "nothing":
         return;
       case "total": {

@@ -9,8 +9,8 @@ import { type Buffering, Buffers } from "./buffers.js";
 export interface UnderWay extends Buffering {
   /** Its index among all, -1 where it is not there. Written by `InFlight` alone. */
   place: number;
-  /** Time has passed. */
-  beat(): void;
+  /** Time has passed: a beat, of which one comes every `ms` milliseconds. */
+  beat(ms: number): void;
   /** Ends it before its time. */
   cut(): void;
   /** It is over for its client as well, who has got all that there was, or has not. */
@@ -68,8 +68,8 @@ export class InFlight {
   }
 
   /** Lets each of them know that time has passed. */
-  beat(): void {
-    for (const one of [...this.#all]) one.beat();
+  beat(ms: number): void {
+    for (const one of [...this.#all]) one.beat(ms);
     this.buffers.recount();
   }
 

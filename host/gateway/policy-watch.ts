@@ -26,6 +26,11 @@ export class PolicyWatch {
     }
   }
 
+  /** Tells of everything anew: policies may be others under the same names. */
+  begin(): void {
+    this.#told.clear();
+  }
+
   #isNew(event: string): boolean {
     const isNew = !this.#told.has(event);
     this.#told.add(event);

@@ -15,30 +15,30 @@ const NOT_RUN: ReadonlySet<Cause> = new Set<Cause>(["connect", 429, 503]);
 
 /** All retries of a gateway. */
 export class Retries {
-  readonly attempts: number;
   /** Retries begun, and those that the budget did not allow. */
   begun = 0;
   refused = 0;
-  readonly #options: RetryOptions;
   readonly #live: () => number;
-  readonly #causes: ReadonlySet<Cause>;
+  #options: RetryOptions;
+  #causes: ReadonlySet<Cause>;
   #underWay = 0;
 
   /** `live` tells how many requests are under way. */
   constructor(options: RetryOptions, live: () => number) {
-    const { attempts, connect, reset, statuses } = options;
-    this.attempts = attempts;
-    this.#options = options;
     this.#live = live;
-    this.#causes = new Set<Cause>([
-      // Known only where it was asked for: see `Streams.peek`.
-      "event",
-      // An operator's will, and no worker's failure.
-      "drained",
-      ...(connect ? ["connect" as const] : []),
-      ...(reset ? ["reset" as const] : []),
-      ...statuses,
-    ]);
+    this.#options = options;
+    this.#causes = causesIn(options);
+  }
+
+  /** Goes by other options from now on. */
+  configure(options: RetryOptions): void {
+    this.#options = options;
+    this.#causes = causesIn(options);
+  }
+
+  /** Most workers tried for one request. */
+  get attempts(): number {
+    return this.#options.attempts;
   }
 
   /** Whether a failure of this kind is one to try another worker for. */
@@ -69,6 +69,18 @@ export class Retries {
   end(): void {
     this.#underWay--;
   }
+}
+
+function causesIn({ connect, reset, statuses }: RetryOptions): ReadonlySet<Cause> {
+  return new Set<Cause>([
+    // Known only where it was asked for: see `Streams.peek`.
+    "event",
+    // An operator's will, and no worker's failure.
+    "drained",
+    ...(connect ? ["connect" as const] : []),
+    ...(reset ? ["reset" as const] : []),
+    ...statuses,
+  ]);
 }
 
 /** Milliseconds that a Retry-After asks for (RFC 9110, 10.2.3), NaN where it cannot be read. */

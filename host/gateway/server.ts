@@ -3,35 +3,22 @@
 import { randomBytes } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { Server as NetServer } from "node:net";
-import { setTimeout as delay } from "node:timers/promises";
+import { setTimeout as delay, setImmediate as turn } from "node:timers/promises";
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
-import type { Logger } from "pino";
-import { type Clock, PROCESS_CLOCK } from "../fleet/clock.js";
-import { Fleet, type NamedWorker } from "../fleet/fleet.js";
-import type { DiscoveryOptions, FleetOptions } from "../fleet/options.js";
-import type { Router } from "../routing/router.js";
+import type { NamedWorker } from "../fleet/fleet.js";
+import type { RouterChange } from "../routing/requests.js";
 import type { Worker } from "../routing/worker.js";
-import { RequestReader } from "../session/request-reader.js";
-import { Access } from "./access.js";
 import { createAdmin } from "./admin.js";
-import type { ReadWorker } from "./admin-workers.js";
-import { Admission } from "./admission.js";
-import { Beat } from "./beat.js";
-import { Discovery } from "./discovery.js";
+import type { ConfigControl } from "./config-control.js";
 import { answerGarbage, createHttp, type Door } from "./door.js";
 import { errorBody, errorHeaders, type GatewayError, sendError, styleOf } from "./errors.js";
 import { type Endpoint, Exchange, type ExchangeContext } from "./exchange.js";
-import { droppedHeaders } from "./headers.js";
-import { InFlight } from "./in-flight.js";
-import type { AccessOptions, AdmissionOptions, DataPlaneOptions } from "./options.js";
-import { Outcomes } from "./outcomes.js";
-import type { Deadlines } from "./patience.js";
+import type { InFlight } from "./in-flight.js";
 import { MAX_AT_ONCE, Pipelines } from "./pipeline.js";
-import { PolicyWatch } from "./policy-watch.js";
-import { RequestLog, RequestRecord } from "./request-log.js";
-import { Retries } from "./retries.js";
-import { ByteAccount, discardBody } from "./upload.js";
-import { Upstream } from "./upstream.js";
+import { Plane } from "./plane.js";
+import { RequestRecord } from "./request-log.js";
+import type { GatewayOptions, GatewaySettings } from "./settings.js";
+import { discardBody } from "./upload.js";
 
 /** Endpoints that are proxied, each with its error shapes. */
 const ENDPOINTS: readonly Endpoint[] = [
@@ -57,32 +44,6 @@ const TOO_MANY_PIPELINED: GatewayError = {
   message: `one connection may have ${MAX_AT_ONCE} requests under way at once`,
 };
 
-export interface GatewayOptions {
-  readonly router: Router;
-  readonly log: Logger;
-  readonly dataPlane: DataPlaneOptions;
-  /** Reads the session of a request; default one with the default sources. */
-  readonly reader?: RequestReader;
-  /** Whether a client may choose the worker by `x-hawser-pin`; default false. */
-  readonly allowPin?: boolean;
-  /** Whether a client may choose how it is bound by `x-hawser-affinity`; default false. */
-  readonly allowAffinityHeader?: boolean;
-  /** The keys that clients must show; default none, and anybody may use the gateway. */
-  readonly access?: AccessOptions | undefined;
-  /** What callers of the admin listener must show; default nothing, and then they must be on this machine. */
-  readonly adminToken?: string | undefined;
-  /** The workers at the start. */
-  readonly workers: readonly NamedWorker[];
-  /** Where more workers are found; default nowhere. */
-  readonly discovery?: readonly DiscoveryOptions[];
-  /** Reads what an operator sends to add a worker; default nobody can. */
-  readonly readWorker?: ReadWorker | undefined;
-  readonly fleet: FleetOptions;
-  readonly admission: AdmissionOptions;
-  /** By which deadlines are kept; default the process's. */
-  readonly clock?: Clock;
-}
-
 /** How a gateway ended. */
 export interface Drained {
   /** How many requests were cut. */
@@ -98,6 +59,12 @@ export interface Gateway {
    * such as `http://127.0.0.1:8080`.
    */
   listen(host: string, port: number): Promise<string>;
+  /**
+   * Has other settings and policies take effect, between two requests: whole, or not at all. What is under way goes on by the old ones; bindings, counts, the health
+   * of workers and what waits in line stay. Resolves to what of the workers could not be added, and why. Rejects with what `Router.prepare`
+   * and its steps throw, and nothing is changed then. One at a time.
+   */
+  reconfigure(settings: GatewaySettings, change: RouterChange): Promise<string[]>;
   /** Listens for an operator, port 0 for a free one. Resolves to the address. */
   listenAdmin(host: string, port: number): Promise<string>;
   /**
@@ -123,74 +90,36 @@ export interface Gateway {
  * `addWorker` throws.
  */
 export function createGateway(options: GatewayOptions): Gateway {
-  const { router, log, dataPlane, clock = PROCESS_CLOCK } = options;
-  const { allowPin = false, allowAffinityHeader = false, adminToken: token } = options;
-  const { limits, timeouts, retries: retryOptions, streams } = dataPlane;
+  const { router } = options;
   const via = `1.1 hawser-${randomBytes(VIA_BYTES).toString("hex")}`;
-  const admission = new Admission(options.admission);
-  const underWay = new InFlight(limits.bufferedTotalBytes);
-  const fleet = new Fleet<Upstream>({
-    ...{ router, options: options.fleet, clock },
-    reach: (url, apiKey) => new Upstream(url, timeouts.connectMs, via, apiKey),
-    listener: {
-      onState({ id }, { state, reason }) {
-        log[state === "unhealthy" ? "warn" : "info"]({ worker: id, state, reason }, `worker is ${state}`);
-      },
-      onRestart: ({ id }) => log.warn({ worker: id }, "worker was restarted: its sessions start anew"),
-      onChange: (models) => admission.move(models),
-      onDeadline: (worker) => underWay.cutDrained(worker),
-    },
-  });
-  for (const worker of options.workers) fleet.add(worker, "config");
-  const discovery = new Discovery({ fleet, sources: options.discovery ?? [], clock, log });
-  const ask = { reader: options.reader ?? new RequestReader(), allowPin, allowAffinityHeader };
+  const plane = new Plane(options, via);
+  const { fleet, discovery, underWay, admission } = plane;
   const app = createServer({
-    pipelines: new Pipelines((request, response) => refuse(context, request, response, TOO_MANY_PIPELINED)),
+    pipelines: new Pipelines((request, response) => {
+      refuse(plane.context, request, response, TOO_MANY_PIPELINED);
+    }),
     via,
     onLoop: (request, response) => {
       discardBody(response);
-      refuse(context, request, response, LOOP);
+      refuse(plane.context, request, response, LOOP);
     },
   });
-  const isIncomplete = () => fleet.incomplete || discovery.incomplete;
+  addProxy(app, plane);
+  addOwnRoutes(app, plane, options.config);
   const admin = createAdmin({
-    ...{ router, fleet, admission, clock, ask, token, isIncomplete },
-    bodyLimit: limits.bodyBytes,
-    readWorker: options.readWorker,
-    discovery,
+    ...{ router, fleet, admission, discovery, clock: plane.clock, configured: plane.configured },
+    ...{ isIncomplete: plane.isIncomplete, readWorker: options.readWorker, config: options.config },
+    settings: () => ({
+      ask: plane.context.ask,
+      bodyBytes: plane.settings.dataPlane.limits.bodyBytes,
+      token: plane.settings.adminToken,
+    }),
   });
-  const watch = new PolicyWatch(router, log);
-  const beat = new Beat([
-    timeouts.uploadMs,
-    options.admission.deadlineMs,
-    timeouts.firstByteMs,
-    timeouts.idleMs,
-    timeouts.totalMs,
-    streams.keepAliveMs,
-  ]);
   const hurry = new AbortController();
-  const context: ExchangeContext = {
-    ...{ router, fleet, ask, clock, underWay },
-    isIncomplete,
-    access: options.access && new Access(options.access),
-    options: dataPlane,
-    admission,
-    deadlines: deadlines(beat, dataPlane, options.admission),
-    bodies: new ByteAccount(limits.bodyTotalBytes),
-    retries: new Retries(retryOptions, () => underWay.size),
-    outcomes: new Outcomes(),
-    requestLog: new RequestLog(log, dataPlane.log),
-    droppedHeaders: droppedHeaders(dataPlane.forwardCredentials),
-    onPolicyFailure: (lease) => watch.failed(lease),
-  };
-  addProxy(app, context);
-  addOwnRoutes(app, context);
-  const stopBeating = clock.every(beat.ms, () => underWay.beat());
   const end = async (): Promise<void> => {
     await admin.close();
     await app.close();
-    stopBeating();
-    discovery.stop();
+    plane.stop();
     await fleet.stop();
   };
   const drain = async (deadlineMs: number): Promise<Drained> => {
@@ -213,6 +142,13 @@ export function createGateway(options: GatewayOptions): Gateway {
       return address;
     },
     listenAdmin: (host, port) => admin.listen({ host, port }),
+    async reconfigure(settings, change) {
+      const preparation = router.prepare(change);
+      // Requests get through between two pools.
+      while (preparation.step()) await turn();
+      router.apply(preparation);
+      return plane.configure(settings);
+    },
     drain(deadlineMs) {
       draining ??= drain(deadlineMs);
       return draining;
@@ -226,22 +162,6 @@ export function createGateway(options: GatewayOptions): Gateway {
       return admission.size;
     },
     removeWorker: (worker) => fleet.remove(worker),
-  };
-}
-
-function deadlines(
-  beat: Beat,
-  { timeouts, streams }: DataPlaneOptions,
-  { deadlineMs }: AdmissionOptions,
-): Deadlines {
-  return {
-    upload: beat.after(timeouts.uploadMs),
-    queue: beat.after(deadlineMs),
-    firstByte: beat.after(timeouts.firstByteMs),
-    idle: beat.after(timeouts.idleMs),
-    drain: beat.after(timeouts.idleMs),
-    total: beat.after(timeouts.totalMs),
-    keepAlive: beat.before(streams.keepAliveMs),
   };
 }
 
@@ -318,24 +238,24 @@ function pathOf(url: string): string {
   return url.split("?", 1)[0]!;
 }
 
-function addProxy(app: FastifyInstance, context: ExchangeContext): void {
+function addProxy(app: FastifyInstance, plane: Plane): void {
   for (const endpoint of ENDPOINTS) {
     // Taken over in the first hook: whatever Fastify would do with the body or its type is not wanted here.
     const onRequest = (request: FastifyRequest, reply: FastifyReply, done: () => void): void => {
       reply.hijack();
       const at = request.url.indexOf("?");
       const query = at < 0 ? "" : request.url.slice(at);
-      new Exchange(context, request.raw, reply.raw, endpoint, query).start();
+      new Exchange(plane.context, request.raw, reply.raw, endpoint, query).start();
       done();
     };
     app.post(endpoint.path, { onRequest }, () => {});
   }
 }
 
-function addOwnRoutes(app: FastifyInstance, context: ExchangeContext): void {
-  const { router, fleet, underWay, access } = context;
+function addOwnRoutes(app: FastifyInstance, plane: Plane, config: ConfigControl | undefined): void {
+  const { fleet, underWay } = plane;
   app.get("/v1/models", (request, reply) => {
-    const refusal = access?.check(request.headers);
+    const refusal = plane.context.access?.check(request.headers);
     if (refusal) {
       sendOwn(request, reply, refusal);
       return;
@@ -345,14 +265,20 @@ function addOwnRoutes(app: FastifyInstance, context: ExchangeContext): void {
   });
   app.get("/health", (_request, reply) => {
     discardBody(reply.raw);
+    const { router } = plane.context;
     const status = router.status();
     const known = [...router.workers];
+    const reload = config?.status();
+    const mistakes = reload?.lastReload?.mistakes ?? [];
     const ready = !underWay.isClosing && known.some((worker) => worker.ready);
-    const degraded = status.policies.some(({ state }) => state === "quarantined");
+    const degraded = mistakes.length > 0 || status.policies.some(({ state }) => state === "quarantined");
     const unready = underWay.isClosing ? "shutting_down" : "no_worker_eligible";
     const summary = !ready ? unready : degraded ? "degraded" : "ok";
     const workers = status.workers.map((worker, i) => ({ ...worker, reason: fleet.reason(known[i]!) }));
-    const health = { status: summary, ...status, data_plane: dataPlaneView(context), workers };
+    const health = {
+      ...{ status: summary, ...status, data_plane: dataPlaneView(plane.context), workers },
+      ...(reload && { config: { generation: reload.generation, mistakes } }),
+    };
     return reply.code(ready ? 200 : 503).send(health);
   });
 }

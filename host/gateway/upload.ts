@@ -6,11 +6,11 @@ import { inTurn } from "./pipeline.js";
 
 /** Bytes that many hold together, up to a limit. */
 export class ByteAccount {
-  readonly #limit: number;
+  limit: number;
   #used = 0;
 
   constructor(limit: number) {
-    this.#limit = limit;
+    this.limit = limit;
   }
 
   get used(): number {
@@ -19,7 +19,7 @@ export class ByteAccount {
 
   /** Whether `bytes` more would be within the limit. */
   hasRoom(bytes: number): boolean {
-    return this.#used + bytes <= this.#limit;
+    return this.#used + bytes <= this.limit;
   }
 
   add(bytes: number): void {

@@ -27,6 +27,11 @@ export class Upstream implements Line {
     this.#pool = new ConnectionPool(parsed, connectMs);
   }
 
+  /** How long a connection may take to open, from now on. */
+  set connectMs(ms: number) {
+    this.#pool.connectMs = ms;
+  }
+
   /** Sends a POST. `headers` are names and values in turn, and are the transport's from now on. */
   dispatch(path: string, headers: string[], body: Buffer, listener: CallListener): Call {
     if (this.#authorization !== undefined) setHeader(headers, "authorization", this.#authorization);

@@ -26,7 +26,7 @@ export class CaseError extends Error {
 export const DEFAULT_CAPACITY = 4_096;
 
 /** A policy at work that can be given cases. */
-export interface CaseDecider extends Omit<Decider, "rehearse"> {
+export interface CaseDecider extends Omit<Decider, "rehearse" | "answer" | "instance" | "call"> {
   /** Units of fuel that the last call used, of `budgetOf(capacity)`. */
   readonly fuelUsed: number;
   /** Writes header words from `offset / 4` on. */

@@ -45,6 +45,16 @@ export interface Decider {
   readonly reason: string;
   /** Why the last decision was a fallback, where the policy was asked. */
   readonly failure: Failure | undefined;
+  /** What the policy answered in the last decision, as it did: `row | reason << 16`; null where it was not asked, or trapped. */
+  readonly answer: number | null;
+  /** Units of fuel that the last decision used; 0 where no policy was asked. */
+  readonly fuelUsed: number;
+  /**
+   * Which instance answered in the last decision, counted over the process, and how many decisions it had made before: what a
+   * policy remembers follows from these. Both 0 where none was asked.
+   */
+  readonly instance: number;
+  readonly call: number;
   readonly readsSeed: boolean;
   readonly readsSessionRequests: boolean;
   /** Chooses a row for one request. `bound` is the row its session is bound to, -1 for none. Never throws. */
@@ -60,6 +70,10 @@ export interface Decider {
 export class BuiltInRule implements Decider {
   row = -1;
   readonly failure = undefined;
+  readonly answer = null;
+  readonly fuelUsed = 0;
+  readonly instance = 0;
+  readonly call = 0;
   readonly readsSeed = false;
   readonly readsSessionRequests = false;
   readonly #candidates: Candidates;

@@ -12,7 +12,10 @@ import { isRestorable, untouched } from "./untouched.js";
 /** What an instance is made from; a `PolicyFile` is one. */
 export interface Program {
   readonly manifest: Pick<Manifest, "type" | "reads" | "reasons">;
-  readonly admitted: Pick<Admitted, "module">;
+  readonly admitted: Pick<Admitted, "module"> & {
+    /** Of the module's file, in lower-case hex, where it came from one. */
+    readonly sha256?: string;
+  };
 }
 
 /** A module that cannot be started, as one sentence. */
@@ -24,6 +27,9 @@ type Init = (capacity: number) => number;
 type Select = (n: number, bound: number) => number;
 /** The global of a module in which the meter keeps what is left of a call's units. */
 type Fuel = { readonly value: number };
+
+/** Instances started in this process. */
+let started = 0;
 
 const NO_FUEL: Fuel = { value: 0 };
 const NO_FAILURE = -1;
@@ -39,6 +45,9 @@ export class LivePolicy implements Decider {
   row = -1;
   /** Whether the last decision was the host's built-in rule, because the policy failed or no row was eligible. */
   fallback = false;
+  answer: number | null = null;
+  instance = 0;
+  call = 0;
   readonly readsSeed: boolean;
   readonly readsSessionRequests: boolean;
   readonly #readsNow: boolean;
@@ -57,6 +66,9 @@ export class LivePolicy implements Decider {
   #fuel: Fuel = NO_FUEL;
   /** What the last call used, where it trapped: its instance is gone. */
   #fuelOfTrap = 0;
+  /** The number of the present instance, and the decisions that it has made. */
+  #number = 0;
+  #calls = 0;
 
   /**
    * Starts an instance for `candidates` and shows it their rows. `parameters` are values in manifest order.
@@ -102,19 +114,28 @@ export class LivePolicy implements Decider {
     return this.#unitsGone();
   }
 
+  /** Bytes of its module's memory. */
+  get memoryBytes(): number {
+    return (this.#exports.memory as WebAssembly.Memory | undefined)?.buffer.byteLength ?? 0;
+  }
+
   /** Where the policy fails, the built-in least-loaded rule answers in the same decision. */
   decide(turn: Turn, bound: number): void {
     const candidates = this.#candidates;
     this.#failure = NO_FAILURE;
+    this.answer = null;
     if (candidates.eligibleCount === 0) {
       this.row = -1;
       this.fallback = true;
       return;
     }
+    this.instance = this.#number;
+    this.call = this.#calls++;
     this.#writeHeader(turn);
     let answer: number;
     try {
       answer = this.#select(candidates.n, bound);
+      this.answer = answer;
     } catch {
       this.#fail(this.#kindOfTrap());
       this.#restart();
@@ -251,6 +272,8 @@ export class LivePolicy implements Decider {
     this.takeOver();
     this.#select = exports.select as Select;
     this.#fuel = fuelOf(exports);
+    this.#number = ++started;
+    this.#calls = 0;
   }
 }
 

@@ -112,9 +112,9 @@ export class BindingTable {
   evicted = 0;
   /** Requests served without a binding because the table was full. */
   refused = 0;
-  readonly #ttlMs: number;
+  #ttlMs: number;
   readonly #maxBindings: number;
-  readonly #evicts: boolean;
+  #evicts: boolean;
   readonly #words: Int32Array;
   readonly #more: Int32Array;
   readonly #idle: IdleList;
@@ -153,6 +153,12 @@ export class BindingTable {
     this.#byHash = new Chains(field(0), field(LINK), maxBindings);
     this.#byId = new Chains(more(ID_HASH), more(ID_LINK), maxBindings);
     this.#aliases = new AliasTable(maxBindings, Math.max(maxBindings, Math.min(16 * maxBindings, ALIASES)));
+  }
+
+  /** How long bindings last, and what gives way, from now on. */
+  configure(ttlMs: number, whenFull: WhenFull): void {
+    this.#ttlMs = ttlMs;
+    this.#evicts = whenFull === "evict-idle";
   }
 
   /** Bindings held, tentative ones included. */

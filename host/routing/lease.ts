@@ -22,6 +22,8 @@ export class Lease {
   /** The number of the binding it holds. */
   binding = NONE;
   version = 0;
+  /** Written by the router's observer alone: under which number it knows of this decision. */
+  trace = 0;
   next: Lease | null = null;
   previous: Lease | null = null;
   readonly #router: Router;

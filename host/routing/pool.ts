@@ -3,26 +3,10 @@
 import { capacityFor, MAX_CAPACITY } from "../abi/frame.js";
 import { Candidates } from "../policy/candidates.js";
 import { BuiltInRule, type Decider } from "../policy/decider.js";
-import { PolicyHealth } from "../policy/health.js";
-import { LivePolicy, type Program } from "../policy/live.js";
+import { LivePolicy } from "../policy/live.js";
+import type { Contender, PolicyInstance } from "./contenders.js";
 import type { Scope } from "./scope.js";
 import type { Worker } from "./worker.js";
-
-/** A policy under a name: which module, with which parameters. */
-export interface PolicyInstance {
-  /** The instance's name, as it is shown in headers and status. */
-  readonly name: string;
-  readonly policy: Program;
-  /** Parameter values in manifest order. */
-  readonly parameters: Float64Array;
-}
-
-/** A policy instance of a router, and how it does over all pools. */
-export class Contender {
-  readonly health = new PolicyHealth();
-
-  constructor(readonly instance: PolicyInstance) {}
-}
 
 /** A contender's live instance in one pool. */
 interface Seated {
@@ -30,11 +14,18 @@ interface Seated {
   readonly live: LivePolicy;
 }
 
+/** The live instances of a pool, over the rows that they are shown. */
+export interface Seats {
+  readonly candidates: Candidates;
+  readonly seated: readonly Seated[];
+}
+
 /** Rows ordered by worker id, their columns, and the policies in the order in which they take over from each other. */
 export class Pool {
   readonly model: string;
-  readonly scope: Scope;
-  readonly #contenders: readonly Contender[];
+  /** Written by the router alone. */
+  scope: Scope;
+  #contenders: readonly Contender[];
   #workers: readonly Worker[] = [];
   #candidates: Candidates;
   #seated: readonly Seated[];
@@ -68,6 +59,16 @@ export class Pool {
   get decider(): Decider {
     while (this.#seated[this.#deciding]?.contender.health.quarantine) this.#passOn();
     return this.#seated[this.#deciding]?.live ?? this.#builtIn;
+  }
+
+  /** The live instances of policies here, each with its name. */
+  get seats(): readonly { readonly name: string; readonly live: LivePolicy }[] {
+    return this.#seated.map(({ contender, live }) => ({ name: contender.instance.name, live }));
+  }
+
+  /** The policy instance that decides now; null under the built-in rule. */
+  get instance(): PolicyInstance | null {
+    return this.#seated[this.#deciding]?.contender.instance ?? null;
   }
 
   /** Name of the policy instance that decides now; under the built-in rule that of the one whose place it took. */
@@ -154,19 +155,47 @@ export class Pool {
     return known.length === 0 ? 0 : Math.min(...known);
   }
 
+  /**
+   * Starts what is new among other contenders, for `replace`; what decides now decides on. Throws a PolicyStartError where one does not
+   * start.
+   */
+  prepare(contenders: readonly Contender[]): Seats {
+    const candidates = this.#candidates;
+    try {
+      const seated = contenders.map((contender) => {
+        const existing = this.#seated.find((seat) => seat.contender === contender);
+        return existing ?? seat(contender, candidates);
+      });
+      return { candidates, seated };
+    } finally {
+      // Whoever starts is shown the rows, and they are shown to one at a time.
+      this.#seated[this.#deciding]?.live.takeOver();
+    }
+  }
+
+  /** Has others decide, which `prepare` has started over the rows as they are. */
+  replace({ seated }: Seats): void {
+    this.#contenders = seated.map(({ contender }) => contender);
+    this.#seated = seated;
+    this.#deciding = 0;
+    seated[0]?.live.takeOver();
+  }
+
   #passOn(): void {
     this.#deciding++;
     this.#seated[this.#deciding]?.live.takeOver();
   }
 
   #start(candidates: Candidates): readonly Seated[] {
-    const seated = this.#contenders.map((contender) => {
-      const { policy, parameters } = contender.instance;
-      return { contender, live: new LivePolicy(policy, parameters, candidates, contender.health) };
-    });
+    const seated = this.#contenders.map((contender) => seat(contender, candidates));
     seated[this.#deciding]?.live.takeOver();
     return seated;
   }
+}
+
+function seat(contender: Contender, candidates: Candidates): Seated {
+  const { policy, parameters } = contender.instance;
+  return { contender, live: new LivePolicy(policy, parameters, candidates, contender.health) };
 }
 
 /** The row of a worker of this id among workers in the order of their ids. */

@@ -38,16 +38,25 @@ export class Prospect {
   forcedReason = "";
   readonly #bindings: BindingTable;
   readonly #workers: ReadonlyMap<string, Worker>;
-  readonly #affinity: "off" | "session" | "parent-group";
-  readonly #isHard: boolean;
-  readonly #isDeterministic: boolean;
-  readonly #startsAtParent: boolean;
+  #affinity: "off" | "session" | "parent-group" = "session";
+  #isHard = false;
+  #isDeterministic = false;
+  #startsAtParent = false;
   readonly #parentHash = new Int32Array(4);
 
   constructor(bindings: BindingTable, workers: ReadonlyMap<string, Worker>, session: SessionOptions) {
-    const { mode = "soft", binding = "session", fullDeterminism = false, firstPlacement } = session;
     this.#bindings = bindings;
     this.#workers = workers;
+    this.configure(session);
+  }
+
+  /** How sessions are bound, from now on. */
+  configure({
+    mode = "soft",
+    binding = "session",
+    fullDeterminism = false,
+    firstPlacement,
+  }: SessionOptions): void {
     this.#affinity = mode === "off" ? "off" : binding;
     this.#isHard = mode === "hard";
     this.#isDeterministic = fullDeterminism;

@@ -1,7 +1,7 @@
 // What a router refuses, and how it says so.
 
 import type { Pool } from "./pool.js";
-import type { AcquireRequest, RouterOptions } from "./requests.js";
+import type { AcquireRequest, RouterOptions, SessionOptions } from "./requests.js";
 import { NO_MODEL, type Worker } from "./worker.js";
 
 /** Most models that a router serves. */
@@ -66,6 +66,12 @@ export const AFFINITIES = ["off", "session", "parent-group"] as const;
 
 /** Throws a RangeError for options of a router out of range. */
 export function checkOptions({ session = {}, seed }: RouterOptions): void {
+  checkSession(session);
+  if (!Number.isSafeInteger(seed)) throw new RangeError(`seed must be a safe integer, found ${seed}`);
+}
+
+/** Throws a RangeError for options of its sessions out of range. */
+export function checkSession(session: SessionOptions): void {
   const { ttlMs, maxBindings, modelSuffixes = [] } = session;
   for (const [name, choices] of Object.entries(CHOICES)) {
     const chosen = session[name as keyof typeof CHOICES];
@@ -87,7 +93,6 @@ export function checkOptions({ session = {}, seed }: RouterOptions): void {
     !modelSuffixes.every((suffix) => typeof suffix === "string" && suffix !== "")
   )
     throw new RangeError("session.modelSuffixes must be a list of endings");
-  if (!Number.isSafeInteger(seed)) throw new RangeError(`seed must be a safe integer, found ${seed}`);
 }
 
 function oneOf(choices: readonly string[]): string {

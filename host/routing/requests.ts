@@ -4,7 +4,8 @@ import type { ColumnName } from "../abi/frame.js";
 import type { Failure } from "../abi/reasons.js";
 import type { LeaseAudit } from "./audit.js";
 import type { BindingView, WhenFull } from "./bindings.js";
-import type { PolicyInstance } from "./pool.js";
+import type { PolicyChange, PolicyInstance } from "./contenders.js";
+import type { DecisionObserver } from "./observer.js";
 import type { Worker, WorkerOptions } from "./worker.js";
 
 /** How sessions are bound. */
@@ -45,6 +46,14 @@ export interface RouterOptions {
   readonly seed: number;
   /** Hears of every lease, for tests. */
   readonly audit?: LeaseAudit | undefined;
+  /** Hears of every decision. */
+  readonly observer?: DecisionObserver | undefined;
+}
+
+/** What a router does otherwise from now on, see `Router.prepare`. */
+export interface RouterChange extends PolicyChange {
+  /** As in the router's options; `maxBindings` cannot change. */
+  readonly session?: SessionOptions | undefined;
 }
 
 /** One request, as far as routing is concerned. */
@@ -107,6 +116,8 @@ export interface PolicyStatus {
   readonly state: "deciding" | "standby" | "quarantined";
   /** Why it is quarantined. */
   readonly reason?: string;
+  /** Whether it is what the first one's name stood for before the last change of that. */
+  readonly previous?: true;
   /** Answers that were not used, by kind. */
   readonly failures: Partial<Record<Failure, number>>;
 }
@@ -125,6 +136,8 @@ export interface RouterStatus {
   readonly affinity_kept: number;
   /** Accepted requests that went elsewhere although their session's worker was eligible. */
   readonly affinity_broken: number;
+  /** Accepted requests that had no worker to stay on: new sessions, those whose worker is gone, and requests of no session. */
+  readonly affinity_placed: number;
   /** Accepted moves that lost to another one of the same session, which stays there. */
   readonly rebinds_lost: number;
   readonly workers: readonly {

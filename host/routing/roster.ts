@@ -1,7 +1,8 @@
 // Who is there: the workers of a router, and the pools that their models make.
 
+import type { Contender } from "./contenders.js";
 import { hashWorker } from "./hash.js";
-import { type Contender, Pool } from "./pool.js";
+import { Pool } from "./pool.js";
 import { checkModels, MAX_MODELS } from "./refusals.js";
 import type { Scope } from "./scope.js";
 import { NO_MODEL, Worker, type WorkerOptions } from "./worker.js";
@@ -10,13 +11,14 @@ import { NO_MODEL, Worker, type WorkerOptions } from "./worker.js";
 export class Roster {
   readonly workers = new Map<string, Worker>();
   readonly pools = new Map<string, Pool>();
-  readonly #contenders: readonly Contender[];
+  /** Of the pools to come. Written by the router alone. */
+  contenders: readonly Contender[];
   readonly #scopeOf: (model: string) => Scope;
   readonly #hashes = new Set<number>();
 
   /** Every pool is decided over by `contenders`; `scopeOf` makes the scope of a model's sessions. */
   constructor(contenders: readonly Contender[], scopeOf: (model: string) => Scope) {
-    this.#contenders = contenders;
+    this.contenders = contenders;
     this.#scopeOf = scopeOf;
   }
 
@@ -101,7 +103,7 @@ export class Roster {
     if (existing) return existing;
     // Each pool has an instance of its own, and each instance reserves some 10 GB of address space.
     if (this.pools.size >= MAX_MODELS) throw new RangeError(`at most ${MAX_MODELS} models can be served`);
-    const pool = new Pool(model, this.#scopeOf(model), this.#contenders);
+    const pool = new Pool(model, this.#scopeOf(model), this.contenders);
     this.pools.set(model, pool);
     return pool;
   }

@@ -10,18 +10,23 @@ import { SeedGenerator } from "../policy/random.js";
 import type { LeaseAudit } from "./audit.js";
 import { ALIAS, BindingTable, type BindingView } from "./bindings.js";
 import { NONE } from "./chains.js";
+import { type Contenders, chooseContenders, inOrder } from "./contenders.js";
 import { hashSession, parseSessionId, sessionId } from "./hash.js";
 import { Lease } from "./lease.js";
-import { Contender, type Pool } from "./pool.js";
+import type { DecisionObserver } from "./observer.js";
+import type { Pool } from "./pool.js";
+import { Preparation } from "./preparation.js";
 import { Prospect } from "./prospect.js";
-import { checkOptions, checkRequest, noneEligible, unserved } from "./refusals.js";
+import { checkOptions, checkRequest, checkSession, noneEligible, unserved } from "./refusals.js";
 import type {
   AcquireRequest,
   ColumnValues,
   Explanation,
   PolicyStatus,
+  RouterChange,
   RouterOptions,
   RouterStatus,
+  SessionOptions,
 } from "./requests.js";
 import { Roster } from "./roster.js";
 import { Scope, withoutSuffix } from "./scope.js";
@@ -37,7 +42,9 @@ const NONE_EXCLUDED: readonly Worker[] = [];
 export class Router {
   /** For `Lease.release`. */
   readonly audit: LeaseAudit | undefined;
-  readonly #contenders: readonly Contender[];
+  readonly #observer: DecisionObserver | undefined;
+  #contenders: Contenders;
+  #session: SessionOptions;
   readonly #roster: Roster;
   readonly #clock: () => number;
   readonly #random: SeedGenerator;
@@ -45,26 +52,30 @@ export class Router {
   readonly #turn = new Turn();
   readonly #prospect: Prospect;
   readonly #nameHash = new Int32Array(4);
+  readonly #secret: Int32Array;
   #time = Number.NEGATIVE_INFINITY;
   #kept = 0;
   #broken = 0;
+  #placed = 0;
   #lost = 0;
 
   /** Throws a RangeError for options out of range, and what `addWorker` throws. */
   constructor(options: RouterOptions) {
     checkOptions(options);
     const { session = {}, fallback, instance, workers = [] } = options;
-    this.#contenders = (fallback ? [instance, fallback] : [instance]).map((each) => new Contender(each));
+    this.#contenders = chooseContenders({ instance, fallback });
+    this.#session = session;
     this.#clock = options.clock;
     this.audit = options.audit;
+    this.#observer = options.observer;
     this.#random = new SeedGenerator(options.seed);
     const { ttlMs = DEFAULT_TTL_MS, maxBindings = DEFAULT_MAX_BINDINGS, whenFull = "evict-idle" } = session;
-    const { modelSuffixes = [] } = session;
     const secret = new Int32Array(new Uint8Array(randomBytes(16)).buffer);
+    this.#secret = secret;
     this.#bindings = new BindingTable(ttlMs, maxBindings, whenFull, secret);
     this.#roster = new Roster(
-      this.#contenders,
-      (model) => new Scope(withoutSuffix(model, modelSuffixes), secret),
+      inOrder(this.#contenders),
+      (model) => new Scope(this.#scopeName(model), secret),
     );
     this.#roster.fill(workers);
     for (const worker of this.workers) this.#bindings.enlist(worker);
@@ -150,6 +161,7 @@ export class Router {
       bindings_refused: this.#bindings.refused,
       affinity_kept: this.#kept,
       affinity_broken: this.#broken,
+      affinity_placed: this.#placed,
       rebinds_lost: this.#lost,
       workers: [...this.workers].map((worker) => ({
         id: worker.id,
@@ -159,6 +171,54 @@ export class Router {
         bound_sessions: worker.boundSessions,
       })),
     };
+  }
+
+  /** What the policies of all pools hold: live instances, and bytes of their memories, by the instance's name. */
+  policyMemory(): ReadonlyMap<string, { instances: number; bytes: number }> {
+    const held = new Map<string, { instances: number; bytes: number }>();
+    for (const pool of this.#roster.pools.values()) {
+      for (const { name, live } of pool.seats) {
+        const { instances, bytes } = held.get(name) ?? { instances: 0, bytes: 0 };
+        held.set(name, { instances: instances + 1, bytes: bytes + live.memoryBytes });
+      }
+    }
+    return held;
+  }
+
+  /**
+   * Begins a change of the policies, and of how sessions are bound. Nothing is changed yet: `step` of what is returned starts instances, as
+   * often as it answers true, and `apply` has them decide. Bindings and counts stay, and so do policies that are what they were, with
+   * their memory. Throws a RangeError for options out of range.
+   */
+  prepare(change: RouterChange): Preparation {
+    const { session = this.#session } = change;
+    checkSession(session);
+    const { maxBindings = DEFAULT_MAX_BINDINGS } = this.#session;
+    const { maxBindings: wanted = DEFAULT_MAX_BINDINGS } = session;
+    if (wanted !== maxBindings)
+      throw new RangeError(`session.maxBindings cannot change from ${maxBindings} to ${wanted}`);
+    const contenders = chooseContenders(change, this.#contenders);
+    return new Preparation(contenders, session, () => this.#roster.pools.values());
+  }
+
+  /**
+   * Has a change take effect, between two decisions, whole or not at all. What `step` has left to do is done first: throws what
+   * that throws.
+   */
+  apply(preparation: Preparation): void {
+    while (preparation.step());
+    const { contenders, session } = preparation;
+    const { ttlMs = DEFAULT_TTL_MS, whenFull = "evict-idle" } = session;
+    this.#contenders = contenders;
+    this.#roster.contenders = inOrder(contenders);
+    this.#session = session;
+    this.#bindings.configure(ttlMs, whenFull);
+    this.#prospect.configure(session);
+    for (const pool of this.#roster.pools.values()) {
+      pool.replace(preparation.seatsOf(pool));
+      const name = this.#scopeName(pool.model);
+      if (pool.scope.model !== name) pool.scope = new Scope(name, this.#secret);
+    }
   }
 
   /** The columns that policies are shown of a worker; null where it serves no model yet. */
@@ -212,6 +272,7 @@ export class Router {
     const { worker, keepable, binding } = lease;
     if (keepable === worker) this.#kept++;
     else if (keepable) this.#broken++;
+    else this.#placed++;
     if (binding === NONE || worker.removed) return;
     const bindings = this.#bindings;
     const holder = bindings.isBound(binding) ? bindings.workerOf(binding) : null;
@@ -272,6 +333,11 @@ export class Router {
     }
   }
 
+  /** The name under which a model's sessions are told apart. */
+  #scopeName(model: string): string {
+    return withoutSuffix(model, this.#session.modelSuffixes ?? []);
+  }
+
   #poolFor(request: AcquireRequest): Pool {
     checkRequest(request);
     const { model = NO_MODEL } = request;
@@ -294,9 +360,10 @@ export class Router {
     let row = forcedRow;
     let reason = prospect.forcedReason;
     let failure: Failure | undefined;
-    if (row < 0) {
-      const { decider } = pool;
+    const decider = row < 0 ? pool.decider : null;
+    if (decider) {
       this.#describe(prospect, now, decider, this.#random);
+      this.#observer?.asking();
       decider.decide(this.#turn, prospect.shownRow);
       ({ row, reason, failure } = decider);
       if (row < 0) throw noneEligible(pool, request.exclude);
@@ -304,6 +371,7 @@ export class Router {
     const worker = pool.workers[row]!;
     const keepable = prospect.boundEligible ? bound : null;
     const lease = new Lease(this, worker, reason, pool.policy, failure, keepable);
+    this.#observer?.decided(lease, pool, this.#turn, prospect.shownRow, decider);
     this.#hold(prospect, lease, request.final === true, now);
     worker.addRequests(1);
     this.audit?.taken(lease);
@@ -399,8 +467,9 @@ export class Router {
   }
 
   #policies(): PolicyStatus[] {
-    const deciding = this.#contenders.find(({ health }) => health.quarantine === null);
-    return this.#contenders.map((contender) => {
+    const contenders = inOrder(this.#contenders);
+    const deciding = contenders.find(({ health }) => health.quarantine === null);
+    return contenders.map((contender) => {
       const { instance, health } = contender;
       const { quarantine } = health;
       return {
@@ -408,6 +477,7 @@ export class Router {
         type: instance.policy.manifest.type,
         state: quarantine !== null ? "quarantined" : contender === deciding ? "deciding" : "standby",
         ...(quarantine !== null && { reason: quarantine }),
+        ...(contender === this.#contenders.previous && { previous: true }),
         failures: health.failures(),
       };
     });

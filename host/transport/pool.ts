@@ -12,7 +12,8 @@ const MARGIN_MS = 1_000;
 /** A pool without a limit: it would have to be above the number of streams. */
 export class ConnectionPool implements ConnectionOwner {
   readonly #target: Target;
-  readonly #connectMs: number;
+  /** Milliseconds within which a connection is to be open; may be Infinity. */
+  connectMs: number;
   /** The one that was used last comes last. */
   readonly #idle: Connection[] = [];
   readonly #open = new Set<Connection>();
@@ -23,10 +24,10 @@ export class ConnectionPool implements ConnectionOwner {
   /** Called when none is open. */
   readonly #waiting: (() => void)[] = [];
 
-  /** `origin` is an http or https URL, of which the path is not looked at; `connectMs` may be Infinity. */
+  /** `origin` is an http or https URL, of which the path is not looked at. */
   constructor(origin: URL, connectMs: number) {
     this.#target = targetOf(origin);
-    this.#connectMs = connectMs;
+    this.connectMs = connectMs;
   }
 
   /** Carries a call out. Whatever becomes of it is told later, never from within. */
@@ -37,7 +38,7 @@ export class ConnectionPool implements ConnectionOwner {
     }
     const connection = this.#takeIdle();
     if (connection) connection.take(call);
-    else this.#open.add(new Connection(this, this.#target, this.#connectMs, call));
+    else this.#open.add(new Connection(this, this.#target, this.connectMs, call));
   }
 
   onIdle(connection: Connection, keepMs: number): void {

@@ -1,7 +1,8 @@
 // The scene of a measured decision: a pool with uneven loads, one of which changes before every decision.
 
 import { SeedGenerator } from "../../host/policy/random.js";
-import { Contender, type PolicyInstance, Pool } from "../../host/routing/pool.js";
+import { Contender, type PolicyInstance } from "../../host/routing/contenders.js";
+import { Pool } from "../../host/routing/pool.js";
 import { Scope } from "../../host/routing/scope.js";
 import { Worker } from "../../host/routing/worker.js";
 

@@ -1,7 +1,7 @@
 // The two instances that are measured of a policy: its module as admitted, with the meter, and as its author wrote it.
 
 import { readFileSync } from "node:fs";
-import type { PolicyInstance } from "../../host/routing/pool.js";
+import type { PolicyInstance } from "../../host/routing/contenders.js";
 import { admit } from "../../host/sandbox/admit.js";
 import type { Loaded } from "./subjects.js";
 

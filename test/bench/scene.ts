@@ -2,7 +2,7 @@
 
 import { type Decider, Turn } from "../../host/policy/decider.js";
 import { SeedGenerator } from "../../host/policy/random.js";
-import type { PolicyInstance } from "../../host/routing/pool.js";
+import type { PolicyInstance } from "../../host/routing/contenders.js";
 import { type Bound, Deck } from "./deck.js";
 import { PlainPolicy } from "./plain.js";
 import { RULES } from "./plain-rules.js";

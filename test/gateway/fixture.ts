@@ -6,7 +6,8 @@ import { onTestFinished } from "vitest";
 import { parseConfig } from "../../host/config/config.js";
 import type { BreakerOptions, HealthOptions, SignalOptions } from "../../host/fleet/options.js";
 import type { AdmissionOptions, DataPlaneOptions } from "../../host/gateway/options.js";
-import { createGateway, type Gateway, type GatewayOptions } from "../../host/gateway/server.js";
+import { createGateway, type Gateway } from "../../host/gateway/server.js";
+import type { GatewayOptions } from "../../host/gateway/settings.js";
 import { createRouter, LeaseAudit, loadPolicy, type Router, type SessionOptions } from "../../host/index.js";
 
 /** What an upstream of a test does with a POST, its body read. */

@@ -33,7 +33,7 @@ export type FixtureOptions = Omit<Partial<CreateRouterOptions>, "policy" | "work
 const policies = new Map<string, ReturnType<typeof loadPolicy>>();
 
 /** A shipped policy, compiled once. */
-function shipped(type: string): ReturnType<typeof loadPolicy> {
+export function shipped(type: string): ReturnType<typeof loadPolicy> {
   const policy = policies.get(type) ?? loadPolicy(type);
   policies.set(type, policy);
   return policy;

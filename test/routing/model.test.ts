@@ -2,9 +2,9 @@
 // `HAWSER_MODEL_RUNS=N` tries N sequences.
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import type { AcquireRequest, BindingView, Lease } from "../../host/index.js";
+import { type AcquireRequest, type BindingView, type Lease, policyInstance } from "../../host/index.js";
 import type { Worker } from "../../host/routing/worker.js";
-import { type Fixture, fixture } from "./fixture.js";
+import { type Fixture, fixture, shipped } from "./fixture.js";
 import { type Hold, keyOf, Reference, type Session } from "./reference.js";
 
 const RUNS = Number(process.env.HAWSER_MODEL_RUNS ?? 400);
@@ -40,6 +40,11 @@ const choices = fc.record({
 });
 type Choices = typeof choices extends fc.Arbitrary<infer T> ? T : never;
 
+function parametersOf(policy: Choices["policy"]) {
+  const isGuard = policy === "soft-affinity-load-guard";
+  return isGuard ? { parameters: { max_active_requests: 0, move_margin: 1 } } : {};
+}
+
 /** A request in flight, on both sides. */
 interface Live {
   readonly lease: Lease;
@@ -58,12 +63,7 @@ class Pair {
 
   constructor(readonly choices: Choices) {
     const { policy, session } = choices;
-    const isGuard = policy === "soft-affinity-load-guard";
-    this.self = fixture({
-      policy,
-      session,
-      ...(isGuard && { parameters: { max_active_requests: 0, move_margin: 1 } }),
-    });
+    this.self = fixture({ policy, session, ...parametersOf(policy) });
     this.reference = new Reference(session);
     this.reference.workers.push(...this.self.router.workers);
     for (const tenant of TENANTS)
@@ -113,6 +113,7 @@ class Pair {
       bindings_refused: reference.refused,
       affinity_kept: reference.kept,
       affinity_broken: reference.broken,
+      affinity_placed: reference.placed,
       rebinds_lost: reference.lost,
       workers: reference.workers.map((worker) => ({
         id: worker.id,
@@ -389,13 +390,22 @@ const end = fc.nat(7).map(
     }),
 );
 
+/** Another instance of the same rule decides from now on, or the one that did: nothing else changes. */
+const swap = fc.constantFrom("one", "other").map(
+  (name) =>
+    new Step(`swap(${name})`, ({ router, choices: { policy, session } }) => {
+      const instance = policyInstance({ policy: shipped(policy), ...parametersOf(policy), name });
+      router.apply(router.prepare({ instance, session }));
+    }),
+);
+
 const look = fc.constant(new Step("look()", (pair) => pair.checkStatus()));
 
 /** What may happen, each as often as it stands here. */
 const happenings: fc.Arbitrary<Step>[] = [
   ...[acquire, acquire, acquire, acquire, acquire, acquire, acquire, acquire],
   ...[commit, commit, commit, release, release, release, fail, alias, alias, invalidate, again],
-  ...[remove, add, add, health, health, time, time, end, look],
+  ...[remove, add, add, health, health, time, time, end, look, swap],
 ];
 
 const steps = fc.commands<Pair, Pair>(happenings, { maxCommands: MOST_STEPS, size: "max" });

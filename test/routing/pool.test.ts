@@ -5,7 +5,8 @@ import { capacityFor, MAX_CAPACITY, MIN_CAPACITY } from "../../host/abi/frame.js
 import { type AcquireRequest, createRouter, type Lease, loadPolicy, type Router } from "../../host/index.js";
 import { Turn } from "../../host/policy/decider.js";
 import { PolicyStartError, type Program } from "../../host/policy/live.js";
-import { Contender, type Pool } from "../../host/routing/pool.js";
+import { Contender } from "../../host/routing/contenders.js";
+import type { Pool } from "../../host/routing/pool.js";
 import { Roster } from "../../host/routing/roster.js";
 import { Scope } from "../../host/routing/scope.js";
 import { type EngineReport, NO_REPORT, type Worker } from "../../host/routing/worker.js";

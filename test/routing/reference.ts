@@ -65,6 +65,7 @@ export class Reference {
   refused = 0;
   kept = 0;
   broken = 0;
+  placed = 0;
   lost = 0;
   /** Workers removed since stale sessions were last cleared away. */
   removals = 0;
@@ -177,6 +178,7 @@ export class Reference {
     hold.isCommitted = true;
     if (found === worker) this.kept++;
     else if (found) this.broken++;
+    else this.placed++;
     if (!session || !this.workers.includes(worker)) return;
     if (session.isBound && session.worker !== worker && session.view !== hold.view) {
       this.lost++;
