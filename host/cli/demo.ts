@@ -22,7 +22,8 @@ export function demoCommand(): Command {
 
 async function run({ config: file }: { config: string }, command: Command): Promise<void> {
   compileAtOnce();
-  const config = readConfig(file, command);
+  const read = readConfig(file, command);
+  const { config } = read;
   const workers: ChildProcess[] = [];
   const stop = () => {
     for (const worker of workers) worker.removeAllListeners("exit").kill();
@@ -37,7 +38,7 @@ async function run({ config: file }: { config: string }, command: Command): Prom
     const { id } = config.workers[index]!;
     worker.once("exit", () => process.stdout.write(`The simulated worker "${id}" has ended.\n`));
   }
-  process.stdout.write(tryIt(config, await serve(config, command)));
+  process.stdout.write(tryIt(config, await serve(read, command)));
 }
 
 async function startWorker({ id, url, models }: WorkerConfig, command: Command): Promise<ChildProcess> {

@@ -3,26 +3,42 @@ import { randomInt } from "node:crypto";
 import { setFlagsFromString } from "node:v8";
 import { Command } from "commander";
 import { type Logger, pino } from "pino";
-import { type Config, loadConfig } from "../config/config.js";
+import { type Config, parseConfig } from "../config/config.js";
 import { parseWorkerEntry } from "../config/worker-entry.js";
+import { PROCESS_CLOCK } from "../fleet/clock.js";
 import type { ReadWorker } from "../gateway/admin-workers.js";
 import { createGateway, type Gateway } from "../gateway/server.js";
+import type { GatewaySettings } from "../gateway/settings.js";
 import { Router } from "../routing/router.js";
 import { RequestReader } from "../session/request-reader.js";
-import { formatMistake, sortMistakes } from "../yaml/mistake.js";
+import { formatMistake } from "../yaml/mistake.js";
+import { readText } from "../yaml/read.js";
+import { Reloads } from "./reloads.js";
+import { remarksOf } from "./remarks.js";
+import { VERSION } from "./version.js";
 import { warmUp } from "./warm-up.js";
 
 /** The config file that is read unless another is named. */
 export const DEFAULT_CONFIG = "hawser.yaml";
+
+interface ServeOptions {
+  readonly config: string;
+  /** Whether the config is read again when its file changes. */
+  readonly watch: boolean;
+}
 
 /** The `serve` subcommand. It serves until SIGINT or SIGTERM: see EXIT for how it ends then. */
 export function serveCommand(): Command {
   return new Command("serve")
     .description("start the gateway")
     .option("-c, --config <file>", "the config file", DEFAULT_CONFIG)
-    .action(async ({ config: file }: { config: string }, command: Command) => {
+    .option(
+      "--no-watch",
+      "do not read the config again when its file changes; SIGHUP and POST /admin/reload do still",
+    )
+    .action(async ({ config: file, watch }: ServeOptions, command: Command) => {
       compileAtOnce();
-      await serve(readConfig(file, command), command);
+      await serve(readConfig(file, command), command, watch);
     });
 }
 
@@ -35,30 +51,48 @@ export function compileAtOnce(): void {
   setFlagsFromString("--no-wasm-lazy-compilation");
 }
 
+/** A config as it was read. */
+export interface ReadConfig {
+  readonly config: Config;
+  /** The file's content. */
+  readonly text: string;
+  /** What is accepted but has no effect, a line each. */
+  readonly warnings: readonly string[];
+}
+
 /** The config in a file; where it has mistakes the command prints them all and ends with exit code 1. */
-export function readConfig(file: string, command: Command): Config {
-  const { config, remarks } = readWithRemarks(file);
+export function readConfig(file: string, command: Command): ReadConfig {
+  const { config, text, remarks } = readWithRemarks(file);
   if (!config) command.error(remarks.join("\n"), { exitCode: 1 });
   for (const remark of remarks) process.stderr.write(`${remark}\n`);
-  return config;
+  return { config, text, warnings: remarks };
 }
 
 /** A config file's content and what is to be said of it, a line each, in the order of the file. */
-export function readWithRemarks(file: string): { config: Config | undefined; remarks: string[] } {
-  const { config, mistakes, warnings } = loadConfig(file);
-  const warned = new Set(warnings);
-  const remarks = sortMistakes([...mistakes, ...warnings], file).map((remark) => {
-    return `${formatMistake(remark)}${warned.has(remark) ? " (warning)" : ""}`;
-  });
-  return { config, remarks };
+export function readWithRemarks(file: string): {
+  config: Config | undefined;
+  text: string;
+  remarks: string[];
+} {
+  const read = readText(file);
+  const [text, loaded] =
+    "mistake" in read
+      ? ["", { mistakes: [read.mistake], warnings: [] }]
+      : [read.text, parseConfig(read.text, file)];
+  return { config: loaded.config, text, remarks: remarksOf(loaded, file) };
 }
 
 /**
- * Starts the gateway of a config and says where it listens; SIGINT and SIGTERM end it, from the beginning on.
- * Resolves to its address.
+ * Starts the gateway of a config and says where it listens; SIGINT and SIGTERM end it, from the beginning on, and SIGHUP has the
+ * config read again, as a change of its file does with `watch`. Resolves to its address.
  */
-export async function serve(config: Config, command: Command): Promise<string> {
-  const { listen, admin, workers, session, policy, fallback, access, fleet, admission, dataPlane } = config;
+export async function serve(read: ReadConfig, command: Command, watch = true): Promise<string> {
+  const { config } = read;
+  const { listen, admin, session, policy, fallback } = config;
+  const log = logger();
+  const reloads = new Reloads({ ...read, log, clock: PROCESS_CLOCK });
+  // From the beginning on: a process that does not take it is ended by it.
+  process.on("SIGHUP", () => void reloads.reload("signal"));
   await warmUp(config);
   const router = new Router({
     instance: policy,
@@ -67,13 +101,21 @@ export async function serve(config: Config, command: Command): Promise<string> {
     clock: () => performance.now(),
     seed: randomInt(2 ** 47),
   });
-  const { allowPin, allowAffinityHeader } = session;
   const gateway = createGateway({
-    ...{ router, log: logger(), reader: new RequestReader(session), allowPin, allowAffinityHeader },
-    ...{ adminToken: admin.token, access, dataPlane, workers, fleet, admission, readWorker },
-    discovery: config.discovery,
+    ...settingsOf(config),
+    router,
+    log,
+    readWorker,
+    config: reloads,
+    version: VERSION,
+    withProcess: true,
   });
-  endOnSignals(gateway, config.shutdownMs);
+  reloads.apply = (next, by) => {
+    const { policy: instance, fallback, session } = next;
+    // An operator who asks for it may have mended what a policy failed by.
+    return gateway.reconfigure(settingsOf(next), { instance, fallback, session, revive: by !== "watch" });
+  };
+  endOnSignals(gateway, reloads);
   const started = <T>(
     { host, port }: Address,
     start: (host: string, port: number) => Promise<T>,
@@ -84,13 +126,24 @@ export async function serve(config: Config, command: Command): Promise<string> {
     });
   const adminAddress = await started(admin, gateway.listenAdmin);
   const address = await started(listen, gateway.listen);
+  if (watch) reloads.watch();
   process.stdout.write(`hawser listening on ${asSeen(address, listen.host)} (${summaryOf(config)})\n`);
   process.stdout.write(`admin on ${asSeen(adminAddress, admin.host)}\n`);
   return address;
 }
 
+/** What of a config the gateway goes by, and may go by otherwise later. */
+export function settingsOf(config: Config): GatewaySettings {
+  const { admin, workers, discovery, session, access, fleet, admission, dataPlane, decisionLog } = config;
+  const { allowPin, allowAffinityHeader } = session;
+  return {
+    ...{ reader: new RequestReader(session), allowPin, allowAffinityHeader, adminToken: admin.token },
+    ...{ access, dataPlane, workers, discovery, fleet, admission, decisionLog },
+  };
+}
+
 /** Reads a worker that an operator adds. */
-function readWorker(text: string): ReturnType<ReadWorker> {
+export function readWorker(text: string): ReturnType<ReadWorker> {
   const { entry, mistakes } = parseWorkerEntry(text);
   return entry ? { entry } : { mistakes: mistakes.map(formatMistake) };
 }
@@ -98,14 +151,15 @@ function readWorker(text: string): ReturnType<ReadWorker> {
 /** Exit codes of a gateway that was told to end: all answers finished, some cut at the deadline, some cut at a second signal. */
 const EXIT = { finished: 0, deadline: 3, hurried: 4 } as const;
 
-/** The first SIGINT or SIGTERM lets what is under way finish, at most `deadlineMs`; the second cuts it. */
-function endOnSignals(gateway: Gateway, deadlineMs: number): void {
+/** The first SIGINT or SIGTERM lets what is under way finish, for as long as the config says; the second cuts it. */
+function endOnSignals(gateway: Gateway, reloads: Reloads): void {
   let signals = 0;
   const onSignal = (): void => {
     signals++;
+    reloads.stop();
     if (signals > 1) void gateway.close();
     else
-      void gateway.drain(deadlineMs).then(({ cut, by }) => {
+      void gateway.drain(reloads.config.shutdownMs).then(({ cut, by }) => {
         process.exitCode = cut === 0 ? EXIT.finished : by === "close" ? EXIT.hurried : EXIT.deadline;
       });
   };

@@ -1,4 +1,5 @@
 // The config file -> a typed config with its defaults, or every mistake in it at its place.
+import type { DecisionLogOptions } from "../decisions/options.js";
 import type { DiscoveryOptions, FleetOptions } from "../fleet/options.js";
 import type { AccessOptions, AdmissionOptions, DataPlaneOptions } from "../gateway/options.js";
 import type { SourceSpec, TenantSpec } from "../session/sources.js";
@@ -10,6 +11,7 @@ import { accessOptions, checkAccess } from "./access.js";
 import { checkAdmin } from "./admin.js";
 import { readApiKeys } from "./api-key.js";
 import { checkDataPlane, dataPlane } from "./data-plane.js";
+import { checkDecisionLog, decisionLogOptions } from "./decision-log.js";
 import { checkDiscovery, discoveryOptions } from "./discovery.js";
 import { parseDuration } from "./duration.js";
 import { admissionOptions, checkFleet, fleetOptions } from "./fleet.js";
@@ -20,6 +22,7 @@ import { ConfigSchema, DEFAULTS, type RawConfig } from "./schema.js";
 import type { Environment } from "./secret.js";
 import { checkSession } from "./session.js";
 import { baseUrl } from "./url.js";
+import { type ConfigView, configView } from "./view.js";
 
 export type { InstanceConfig } from "./rules.js";
 
@@ -39,6 +42,8 @@ export interface Config {
   readonly admission: AdmissionOptions;
   readonly session: SessionConfig;
   readonly dataPlane: DataPlaneOptions;
+  /** Undefined where decisions are not logged. */
+  readonly decisionLog: DecisionLogOptions | undefined;
   /** Undefined where anybody may use the gateway. */
   readonly access: AccessOptions | undefined;
   /** What decides: the selected instance, or the shipped guard under the name `default`. */
@@ -47,6 +52,8 @@ export interface Config {
   readonly fallback: InstanceConfig | undefined;
   /** Every instance of the file, selected or not, in its order. */
   readonly instances: readonly InstanceConfig[];
+  /** All of it as an operator is shown it. */
+  readonly view: ConfigView;
 }
 
 export interface WorkerConfig {
@@ -136,6 +143,7 @@ export function parseConfig(
   const foundKeys = readApiKeys(root, "discovery", places, remarks);
   refuseOwnAddress(root, remarks);
   checkDataPlane(root, remarks);
+  checkDecisionLog(root, file, remarks);
   checkDiscovery(document.value, file, remarks);
   checkFleet(root, remarks);
   checkAccess(root, remarks);
@@ -146,6 +154,7 @@ export function parseConfig(
   if (mistakes.length > 0 || !selected) return { mistakes, warnings };
   const raw = document.value as RawConfig;
   const { listen = {}, shutdown = {} } = raw;
+  const chosen = { policy: selected, fallback, instances };
   const config: Config = {
     file,
     listen: { host: listen.host ?? DEFAULTS.host, port: listen.port ?? DEFAULTS.port },
@@ -159,8 +168,10 @@ export function parseConfig(
     ...{ fleet: fleetOptions(raw), admission: admissionOptions(raw) },
     session: { ...sessionConfig(raw), ...origins },
     dataPlane: dataPlane(raw),
+    decisionLog: decisionLogOptions(raw.decision_log, file),
     access: accessOptions(raw.access),
-    ...{ policy: selected, fallback, instances },
+    ...chosen,
+    view: configView(raw, chosen),
   };
   return { config, mistakes, warnings };
 }

@@ -4,10 +4,9 @@
 import { statSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { capacityFor, MAX_CAPACITY } from "../abi/frame.js";
-import { Candidates } from "../policy/candidates.js";
 import { Catalog, type PolicyFile, SHIPPED_POLICIES } from "../policy/catalog.js";
+import { type DryRunFault, dryRun } from "../policy/dry-run.js";
 import { FILLED } from "../policy/filled.js";
-import { LivePolicy, PolicyStartError } from "../policy/live.js";
 import { resolveParameters } from "../policy/parameters.js";
 import type { Path, SourceDocument } from "../yaml/parse.js";
 import { causeOf } from "../yaml/read.js";
@@ -31,26 +30,21 @@ export interface InstanceConfig {
   readonly parameters: Float64Array;
 }
 
-/** What trying to start a policy found, by capacity: an instance reserves much address space, so none is made twice. */
-const triedStarts = new WeakMap<PolicyFile, Map<number, string | undefined>>();
+/** What dry runs found, by capacity and parameters: an instance reserves much address space, so none is made twice. */
+const tried = new WeakMap<PolicyFile, Map<string, DryRunFault | undefined>>();
 
-/** Why a policy does not start for a pool of so many workers: tried here, so that no pool meets it later. */
-function startRefusal(policy: PolicyFile, workers: number): string | undefined {
+/** What a policy does wrong in a pool of so many workers: tried here, so that no pool meets it later. */
+function faultOf(
+  policy: PolicyFile,
+  parameters: Float64Array | undefined,
+  workers: number,
+): DryRunFault | undefined {
   const capacity = capacityFor(Math.min(workers, MAX_CAPACITY));
-  const tried = triedStarts.get(policy) ?? new Map<number, string | undefined>();
-  triedStarts.set(policy, tried);
-  if (!tried.has(capacity)) tried.set(capacity, tryStart(policy, capacity));
-  return tried.get(capacity);
-}
-
-function tryStart(policy: PolicyFile, capacity: number): string | undefined {
-  try {
-    new LivePolicy(policy, new Float64Array(policy.manifest.parameters.length), new Candidates(capacity));
-    return undefined;
-  } catch (error) {
-    if (error instanceof PolicyStartError) return error.message;
-    throw error;
-  }
+  const found = tried.get(policy) ?? new Map<string, DryRunFault | undefined>();
+  tried.set(policy, found);
+  const key = `${capacity}: ${parameters?.join() ?? "none"}`;
+  if (!found.has(key)) found.set(key, dryRun(policy, parameters, capacity));
+  return found.get(key);
 }
 
 /** Applies the rules of workers and policies to one file. What it found is to be used only where there are no mistakes. */
@@ -60,6 +54,7 @@ export class Rules {
   fallback: InstanceConfig | undefined;
   readonly #root: Raw;
   readonly #checked = new Set<PolicyFile>();
+  readonly #unstartable = new Set<PolicyFile>();
 
   readonly #document: SourceDocument;
   readonly #remarks: Remarks;
@@ -153,6 +148,7 @@ export class Rules {
       this.#digest(policy, path, raw.sha256);
       const label = typeof name === "string" ? name : pathText(path);
       if (parameters === undefined || isMapping(parameters)) this.#resolve(path, label, policy, parameters);
+      else this.#try(policy, path, label, undefined);
     } else if (!catalog.isBroken(type) && (isComplete || didYouMean(type, namesIn(catalog)))) {
       // Where a directory could not be searched a type may be in it, unless it looks like another one misspelt.
       this.#unknownType([...path, "type"], type, catalog);
@@ -183,19 +179,26 @@ export class Rules {
     this.#checked.add(policy);
     const broken = policy.check();
     this.#remarks.mistakes.push(...broken);
-    const { type, reads } = policy.manifest;
-    const refusal = broken.length === 0 ? startRefusal(policy, list(this.#root.workers).length) : undefined;
-    if (refusal !== undefined) {
-      this.#remarks.mistake(
-        [...instance, "type"],
-        "value",
-        `the policy ${type} cannot be started: ${refusal}`,
-      );
-    }
-    const unfilled = reads.filter((name) => !FILLED.has(name));
+    const { type } = policy.manifest;
+    const unfilled = unfilledOf(policy);
     if (unfilled.length === 0) return;
     const filled = [...FILLED].sort().join(", ");
     const message = `the policy ${type} reads ${unfilled.join(", ")}, which this host cannot fill (it fills: ${filled})`;
+    this.#remarks.mistake([...instance, "type"], "value", message);
+  }
+
+  /** That a policy cannot be started is told once, too. An instance without parameters to decide with is started alone. */
+  #try(policy: PolicyFile, instance: Path, name: string, parameters: Float64Array | undefined): void {
+    if (this.#unstartable.has(policy) || policy.check().length > 0) return;
+    const canDecide = unfilledOf(policy).length === 0;
+    const fault = faultOf(policy, canDecide ? parameters : undefined, list(this.#root.workers).length);
+    if (fault === undefined) return;
+    const { type } = policy.manifest;
+    if ("start" in fault) this.#unstartable.add(policy);
+    const message =
+      "start" in fault
+        ? `the policy ${type} cannot be started: ${fault.start}`
+        : `instance ${quote(name)} of policy ${type} fails its dry run: ${fault.decision}`;
     this.#remarks.mistake([...instance, "type"], "value", message);
   }
 
@@ -209,6 +212,7 @@ export class Rules {
         `instance ${quote(name)} of policy ${type}: ${message}`,
       );
     }
+    this.#try(policy, path, name, mistakes.length === 0 ? values : undefined);
     this.instances.push({ name, policy, parameters: values });
   }
 
@@ -260,6 +264,7 @@ export class Rules {
     if (policy) {
       this.#policy(policy, place);
       const { values } = resolveParameters(policy.manifest.parameters, undefined);
+      this.#try(policy, place, DEFAULT_INSTANCE, values);
       return { name: DEFAULT_INSTANCE, policy, parameters: values };
     }
     if (!catalog.isBroken(DEFAULT_TYPE)) {
@@ -296,6 +301,10 @@ function remedyFor(type: string, instances: readonly unknown[]): string {
   const instance = instances.map(mapping).find((candidate) => candidate.type === type);
   if (instance) return `its instance is ${quote(String(instance.name))}`;
   return `add the instance - { name: ${type}, type: ${type} } to worker_selection.instances`;
+}
+
+function unfilledOf({ manifest }: PolicyFile): string[] {
+  return manifest.reads.filter((name) => !FILLED.has(name));
 }
 
 function namesIn(catalog: Catalog): string[] {

@@ -4,6 +4,7 @@ import Type, { type Static } from "typebox";
 import type { Credential } from "../gateway/options.js";
 import { SOURCE_NAMES } from "../session/sources.js";
 import { AccessSchema } from "./access.js";
+import { DecisionLogSchema } from "./decision-log.js";
 import { DiscoverySchema } from "./discovery.js";
 import { DURATION_OR_OFF_PATTERN, DURATION_PATTERN } from "./duration.js";
 import { ModelsSchema } from "./models.js";
@@ -383,6 +384,7 @@ export const ConfigSchema = Type.Object(
     retries: Type.Optional(RetriesSchema),
     streams: Type.Optional(StreamsSchema),
     log: Type.Optional(LogSchema),
+    decision_log: Type.Optional(DecisionLogSchema),
     forward_credentials: Type.Optional(ForwardCredentials),
     access: Type.Optional(AccessSchema),
     health: Type.Optional(HealthSchema),

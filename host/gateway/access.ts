@@ -38,15 +38,18 @@ export function hashOfKey(key: string): Buffer {
 /** The keys of all clients. */
 export class Access {
   readonly #keys: readonly KeyInUse[];
+  /** Those that are not taken any more, with requests under way: they may come back. */
+  readonly #gone: readonly KeyInUse[];
 
-  /** A key that was there `before`, of the same name and hash, goes on with what is under way for it. */
+  /** A key that was there `before`, under whatever name, goes on with what is under way for it. */
   constructor({ keys }: AccessOptions, before?: Access) {
-    const held = before ? before.#keys : [];
+    const held = before ? [...before.#keys, ...before.#gone] : [];
     this.#keys = keys.map((key) => {
       const known = held.find((other) => other.isKey(key));
       known?.configure(key);
       return known ?? new KeyInUse(key);
     });
+    this.#gone = held.filter((key) => key.isInUse && !this.#keys.includes(key));
   }
 
   /** Counts a request for the key in its headers, until it is released; or says why it is refused. */
@@ -93,8 +96,12 @@ class KeyInUse {
     this.#bucket = Number.isFinite(requestsPerMinute) ? fullBucket(requestsPerMinute) : null;
   }
 
-  isKey({ name, sha256 }: AccessKey): boolean {
-    return name === this.#options.name && sha256 === this.#options.sha256;
+  isKey({ sha256 }: AccessKey): boolean {
+    return sha256 === this.#options.sha256;
+  }
+
+  get isInUse(): boolean {
+    return this.#inFlight > 0;
   }
 
   /** Another limit of requests in a minute begins with a full bucket: whoever sets it means it. */

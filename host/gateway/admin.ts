@@ -12,6 +12,8 @@ import { type AdminWorkersContext, addWorkers } from "./admin-workers.js";
 import { type AskOptions, readAsk, refusalOf } from "./ask.js";
 import type { ConfigControl } from "./config-control.js";
 import { errorBody, type GatewayError } from "./errors.js";
+import type { GatewayMetrics } from "./metrics.js";
+import { addMetrics } from "./metrics-route.js";
 import { discardBody } from "./upload.js";
 
 /** What the admin routes work with. */
@@ -19,6 +21,7 @@ export interface AdminContext extends AdminWorkersContext {
   /** What they go by now. */
   readonly settings: () => AdminSettings;
   readonly config: ConfigControl | undefined;
+  readonly metrics: GatewayMetrics;
   /** As of a search for a worker. */
   readonly isIncomplete: () => boolean;
 }
@@ -75,6 +78,7 @@ export function createAdmin(context: AdminContext): FastifyInstance {
   addSessions(app, context);
   addWorkers(app, context);
   if (context.config) addConfig(app, context.config);
+  addMetrics(app, context.metrics);
   app.post("/admin/explain", (request) => explain(context, request));
   return app;
 }

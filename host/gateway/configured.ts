@@ -11,6 +11,8 @@ const SOURCE = "config";
 export class ConfiguredWorkers {
   readonly #fleet: Fleet<Line>;
   #workers: Map<string, NamedWorker>;
+  /** Those of them that could not be had. */
+  readonly #missed = new Set<string>();
 
   /** Adds workers to a fleet that has none. Throws what `Fleet.add` throws. */
   constructor(fleet: Fleet<Line>, workers: readonly NamedWorker[]) {
@@ -21,16 +23,20 @@ export class ConfiguredWorkers {
 
   /**
    * Has the fleet be as the config says, where that says other than before: what an operator has changed since stays until the config
-   * changes that worker. Answers which workers could not be added, and why; they are tried again with the next config.
+   * changes that worker, or names it no more. `inherit` has somebody else have a worker who names it, too, and tells whether there is
+   * one. Answers which workers could not be had, and why; they are tried again with the next config.
    */
-  apply(workers: readonly NamedWorker[]): string[] {
+  apply(workers: readonly NamedWorker[], inherit: (id: string) => boolean): string[] {
     const before = this.#workers;
+    const missed = new Set(this.#missed);
     this.#workers = byId(workers);
+    this.#missed.clear();
     const failures: string[] = [];
     this.#fleet.change(() => {
-      for (const id of before.keys()) if (!this.#workers.has(id)) this.#remove(id);
+      for (const id of before.keys())
+        if (!this.#workers.has(id) && this.#has(id) && !inherit(id)) this.#remove(id);
       for (const worker of workers) {
-        if (isDeepStrictEqual(before.get(worker.id), worker)) continue;
+        if (!missed.has(worker.id) && isDeepStrictEqual(before.get(worker.id), worker)) continue;
         const failure = this.#put(worker);
         if (failure !== undefined) failures.push(failure);
       }
@@ -44,8 +50,14 @@ export class ConfiguredWorkers {
     return worker?.url === url ? worker.apiKey : undefined;
   }
 
+  /** Whether the worker of this id is the config's, or was before an operator changed it. */
+  #has(id: string): boolean {
+    const source = this.#fleet.sourceOf(id);
+    return source === SOURCE || source === "admin";
+  }
+
   #remove(id: string): void {
-    if (this.#fleet.sourceOf(id) === SOURCE) this.#fleet.remove(this.#fleet.find(id)!);
+    this.#fleet.remove(this.#fleet.find(id)!);
   }
 
   #put(worker: NamedWorker): string | undefined {
@@ -53,8 +65,9 @@ export class ConfiguredWorkers {
       this.#fleet.put(worker, SOURCE);
       return undefined;
     } catch (error) {
-      this.#workers.delete(worker.id);
-      return `worker "${worker.id}" was not added: ${(error as Error).message}`;
+      this.#missed.add(worker.id);
+      const what = this.#fleet.find(worker.id) ? "changed" : "added";
+      return `worker "${worker.id}" was not ${what}: ${(error as Error).message}`;
     }
   }
 }

@@ -9,6 +9,7 @@ import { FileSource } from "../fleet/file-source.js";
 import type { Fleet, NamedWorker } from "../fleet/fleet.js";
 import type { Line } from "../fleet/line.js";
 import type { DiscoveryOptions } from "../fleet/options.js";
+import type { Worker } from "../routing/worker.js";
 
 /** What a gateway's discovery works with. */
 export interface DiscoveryParts {
@@ -31,6 +32,8 @@ export class Discovery {
   #isStarted = false;
   /** What each source names. */
   readonly #sets = new Map<string, readonly NamedWorker[]>();
+  /** Sources that are none any more, whose workers stay until those that come have been looked at once. */
+  readonly #gone = new Set<string>();
 
   constructor({ fleet, sources, clock, log }: DiscoveryParts) {
     this.#fleet = fleet;
@@ -46,12 +49,13 @@ export class Discovery {
   }
 
   stop(): void {
+    this.#isStarted = false;
     for (const { source } of this.#sources.values()) source.stop();
   }
 
   /**
    * Has these be the sources from now on. One that is what it was goes on; of one that is looked at otherwise the workers stay until it is
-   * heard anew; those of one that is gone go with it, unless another names them.
+   * heard anew; those of one that is gone go when whoever comes has been looked at, unless another names them.
    */
   configure(sources: readonly DiscoveryOptions[]): void {
     const wanted = new Map(sources.map((options) => [nameOf(options), options]));
@@ -59,14 +63,19 @@ export class Discovery {
       if (isDeepStrictEqual(options, wanted.get(name))) continue;
       source.stop();
       this.#sources.delete(name);
-      if (!wanted.has(name)) this.#drop(name);
+      if (wanted.has(name)) continue;
+      this.#sets.delete(name);
+      this.#gone.add(name);
     }
     const come = [...wanted.keys()].filter((name) => !this.#sources.has(name));
     for (const name of come) this.#add(wanted.get(name)!);
-    if (this.#isStarted) for (const name of come) void this.#start(name);
+    const looks = this.#isStarted ? come.map((name) => this.#start(name)) : [];
+    if (looks.length === 0) this.#dropGone();
+    else void Promise.all(looks).then(() => this.#isStarted && this.#fleet.change(() => this.#dropGone()));
   }
 
   #add(options: DiscoveryOptions): void {
+    this.#gone.delete(nameOf(options));
     this.#sources.set(nameOf(options), { options, source: sourceOf(options, this.#clock) });
   }
 
@@ -77,10 +86,22 @@ export class Discovery {
     });
   }
 
-  #drop(name: string): void {
-    this.#sets.delete(name);
-    for (const worker of this.#fleet.namedBy(name)) this.#fleet.remove(worker);
-    this.givenUp();
+  #dropGone(): void {
+    for (const name of this.#gone) for (const worker of this.#fleet.namedBy(name)) this.#letGo(worker);
+    this.#gone.clear();
+  }
+
+  #letGo(worker: Worker): void {
+    if (!this.inherit(worker.id)) this.#fleet.remove(worker);
+  }
+
+  /** Has a source that names a worker have it, as it is, from whoever names it no more; false where there is none. */
+  inherit(id: string): boolean {
+    for (const [source, workers] of this.#sets) {
+      const named = workers.find((worker) => worker.id === id);
+      if (named) return this.#put(source, named);
+    }
+    return false;
   }
 
   /** Whether the workers of some source were never known. */
@@ -111,10 +132,10 @@ export class Discovery {
   #apply(source: string, workers: readonly NamedWorker[]): void {
     const fleet = this.#fleet;
     const ids = new Set(workers.map(({ id }) => id));
-    for (const worker of fleet.namedBy(source)) if (!ids.has(worker.id)) fleet.remove(worker);
+    for (const worker of fleet.namedBy(source)) if (!ids.has(worker.id)) this.#letGo(worker);
     for (const worker of workers) {
       const owner = fleet.sourceOf(worker.id);
-      if (owner === undefined || owner === source) this.#put(source, worker);
+      if (owner === undefined || owner === source || this.#gone.has(owner)) this.#put(source, worker);
       else this.#log.warn({ source, worker: worker.id, owner }, "a worker of that id is there already");
     }
     for (const [other, set] of this.#sets) if (other !== source) this.#putMissing(other, set);
@@ -125,11 +146,14 @@ export class Discovery {
       if (this.#fleet.sourceOf(worker.id) === undefined) this.#put(source, worker);
   }
 
-  #put(source: string, worker: NamedWorker): void {
+  /** Whether it could be had. */
+  #put(source: string, worker: NamedWorker): boolean {
     try {
       this.#fleet.put(worker, source);
+      return true;
     } catch (error) {
       this.#log.error({ source, worker: worker.id, error: (error as Error).message }, "worker not added");
+      return false;
     }
   }
 }

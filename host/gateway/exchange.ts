@@ -15,10 +15,9 @@ import { hasStrangeCoding, isEventStream, requestHeaders, responseHeaders } from
 import type { InFlight, UnderWay } from "./in-flight.js";
 import { LateAnswer } from "./late-answer.js";
 import type { DataPlaneOptions } from "./options.js";
-import type { Outcomes } from "./outcomes.js";
 import { type Deadlines, Patience } from "./patience.js";
 import { Reply } from "./reply.js";
-import { type RequestLog, RequestRecord } from "./request-log.js";
+import { type RecordContext, RequestRecord } from "./request-record.js";
 import { type Cause, type Retries, retryAfterMs } from "./retries.js";
 import { Trail } from "./trail.js";
 import { type ByteAccount, Upload } from "./upload.js";
@@ -43,7 +42,7 @@ export interface Endpoint {
 }
 
 /** What an exchange works with. */
-export interface ExchangeContext extends SearchContext {
+export interface ExchangeContext extends SearchContext, RecordContext {
   readonly fleet: Fleet<Upstream>;
   readonly ask: AskOptions;
   /** Undefined where anybody may use the gateway. */
@@ -55,8 +54,6 @@ export interface ExchangeContext extends SearchContext {
   /** The bodies of all requests. */
   readonly bodies: ByteAccount;
   readonly retries: Retries;
-  readonly outcomes: Outcomes;
-  readonly requestLog: RequestLog;
   /** The client's headers that are not passed on. */
   readonly droppedHeaders: ReadonlySet<string>;
   /** Hears of a request whose policy failed. */
@@ -112,7 +109,7 @@ export class Exchange implements SearchListener, AttemptListener, UnderWay {
     endpoint: Endpoint,
     query: string,
   ) {
-    const { clock, options, bodies, underWay, retries, deadlines } = context;
+    const { options, bodies, underWay, retries, deadlines } = context;
     this.#context = context;
     this.#request = request;
     this.#reply = new Reply(response, endpoint.style);
@@ -121,7 +118,7 @@ export class Exchange implements SearchListener, AttemptListener, UnderWay {
     this.#upload = new Upload(request, options.limits.bodyBytes, bodies);
     this.#trail = new Trail(retries);
     this.#patience = new Patience(deadlines);
-    this.#record = new RequestRecord(endpoint.path, clock);
+    this.#record = new RequestRecord(endpoint.path, context);
     // The socket's `close`, not the response's: a response that waits behind another in a pipeline never has one.
     request.socket.on("close", this.#onClientGone);
     underWay.add(this, request.socket, response);
@@ -203,6 +200,7 @@ export class Exchange implements SearchListener, AttemptListener, UnderWay {
   onLease(lease: Lease): void {
     const { fleet, clock, onPolicyFailure, droppedHeaders } = this.#context;
     this.#record.model = this.#ask!.request.model;
+    this.#record.leased(lease);
     if (lease.failure) onPolicyFailure(lease);
     this.#begunAt = clock.now();
     this.#patience.enter("firstByte", this.#received);
@@ -383,6 +381,7 @@ export class Exchange implements SearchListener, AttemptListener, UnderWay {
     if (next === "none") return false;
     trail.goOn(lease, cause, isStateful);
     trail.note(lease, reason);
+    this.#record.failedOver(reason);
     failed.abandon();
     lease.release("failed");
     fleet.ended(lease.worker, this.#begunAt);
@@ -476,14 +475,15 @@ export class Exchange implements SearchListener, AttemptListener, UnderWay {
     const { lease } = this.#attempt!;
     this.#trail.arrive();
     if (refusal !== undefined) this.#blame(refusal);
+    const isReadable = !fieldOf(fields, "content-encoding");
+    this.#record.answered(!isError, isEventStream(fields), isReadable);
     if (isError) return;
     this.#isGood = true;
     this.#context.fleet.succeeded(lease.worker, this.#begunAt);
     lease.commit();
     if (this.#endpoint.style !== "responses") return;
     const type = fieldOf(fields, "content-type");
-    const isReadable = type !== undefined && !fieldOf(fields, "content-encoding");
-    if (isReadable) this.#idReader = new ResponseIdReader(type);
+    if (type !== undefined && isReadable) this.#idReader = new ResponseIdReader(type);
   }
 
   /** Headers that say who answers, and why, added to others. */
@@ -495,10 +495,8 @@ export class Exchange implements SearchListener, AttemptListener, UnderWay {
 
   #pass(chunk: Buffer): void {
     this.#received += chunk.length;
-    if (this.#patience.phase === "firstByte") {
-      this.#patience.enter("idle", this.#received);
-      this.#record.firstByteCame();
-    }
+    if (this.#patience.phase === "firstByte") this.#patience.enter("idle", this.#received);
+    this.#record.chunkCame(chunk);
     if (this.#idReader) this.#readId(chunk);
     this.#reply.write(chunk);
     this.#context.underWay.buffers.note(this);
@@ -566,12 +564,10 @@ export class Exchange implements SearchListener, AttemptListener, UnderWay {
     this.#isComplete = false;
   }
 
-  /** Counts a request under how it ended, and has it logged. */
+  /** Has it told how the request ended. */
   #tell(outcome: string, isError: boolean): void {
-    const { outcomes, requestLog } = this.#context;
     const { failures } = this.#trail;
-    outcomes.count(outcome);
-    requestLog.ended(this.#record, outcome, failures, isError || failures.length > 0);
+    this.#record.ended(outcome, failures, isError || failures.length > 0);
   }
 }
 

@@ -9,13 +9,17 @@ export type Deadlines = Readonly<Record<Phase | "total" | "keepAlive", number>>;
 /** What is due at a beat: the end of the request, for one of two reasons, or a sign of life to a client that waits. */
 export type Due = "nothing" | "total" | "silence" | "keepAlive";
 
-/** The time of one request. */
+/** Before the first beat, which is not counted: what is waited for began somewhere in it, however long it was. */
+const UNCOUNTED = -1;
+
+/** The time of one request. Beats may come at other intervals than before. */
 export class Patience {
   readonly #deadlines: Deadlines;
   #phase: Phase = "upload";
-  /** Milliseconds in whole beats since the request came, since something moved, and since its client last heard of it. */
-  #age = 0;
-  #quiet = 0;
+  /** Milliseconds in whole beats since the request came, and since something moved. */
+  #age = UNCOUNTED;
+  #quiet = UNCOUNTED;
+  /** The same since its client last heard of it, the first beat counted. */
   #unheard = 0;
   #seen = 0;
 
@@ -32,22 +36,26 @@ export class Patience {
     // A client that has just sent the last of its request waits only now.
     if (this.#phase === "upload") this.#unheard = 0;
     this.#phase = phase;
-    this.#quiet = 0;
+    this.#quiet = UNCOUNTED;
     this.#seen = progress;
   }
 
-  /** One beat more, which comes every `ms` milliseconds. What is waited for began anywhere in the beat before the first that was counted. */
+  /** One beat more, `ms` milliseconds behind the one before. */
   beat(progress: number, ms: number): Due {
     const deadlines = this.#deadlines;
-    this.#age += ms;
+    this.#age = longer(this.#age, ms);
     this.#unheard += ms;
-    this.#quiet = progress === this.#seen ? this.#quiet + ms : 0;
+    this.#quiet = progress === this.#seen ? longer(this.#quiet, ms) : UNCOUNTED;
     this.#seen = progress;
     // A deadline is over for certain one beat late; a sign of life comes for certain before its time one beat early.
-    if (this.#phase !== "drain" && this.#age - ms >= deadlines.total) return "total";
-    if (this.#quiet - ms >= deadlines[this.#phase]) return "silence";
+    if (this.#phase !== "drain" && this.#age >= deadlines.total) return "total";
+    if (this.#quiet >= deadlines[this.#phase]) return "silence";
     if (this.#phase !== "firstByte" || this.#unheard + ms <= deadlines.keepAlive) return "nothing";
     this.#unheard = 0;
     return "keepAlive";
   }
+}
+
+function longer(counted: number, ms: number): number {
+  return counted === UNCOUNTED ? 0 : counted + ms;
 }

@@ -1,6 +1,8 @@
 // What a gateway works with: the parts that keep state as long as it lives, and what follows from its settings, which is made
 // anew when they change. What is under way goes on by the settings that it began with.
 
+import { isDeepStrictEqual } from "node:util";
+import { DecisionLog } from "../decisions/log.js";
 import { type Clock, PROCESS_CLOCK } from "../fleet/clock.js";
 import { Fleet } from "../fleet/fleet.js";
 import { RequestReader } from "../session/request-reader.js";
@@ -8,10 +10,12 @@ import { Access } from "./access.js";
 import { Admission } from "./admission.js";
 import { beatFor } from "./beat.js";
 import { ConfiguredWorkers } from "./configured.js";
+import { DecisionWatch } from "./decision-watch.js";
 import { Discovery } from "./discovery.js";
 import type { ExchangeContext } from "./exchange.js";
 import { droppedHeaders } from "./headers.js";
 import { InFlight } from "./in-flight.js";
+import { GatewayMetrics } from "./metrics.js";
 import { Outcomes } from "./outcomes.js";
 import type { Deadlines } from "./patience.js";
 import { PolicyWatch } from "./policy-watch.js";
@@ -23,6 +27,7 @@ import { Upstream } from "./upstream.js";
 
 export class Plane {
   readonly clock: Clock;
+  readonly metrics: GatewayMetrics;
   readonly admission: Admission;
   readonly underWay: InFlight;
   readonly fleet: Fleet<Upstream>;
@@ -36,12 +41,16 @@ export class Plane {
   readonly #bodies: ByteAccount;
   readonly #retries: Retries;
   readonly #outcomes = new Outcomes();
+  readonly #decisions: DecisionWatch;
   #access: Access | undefined;
   #beatMs = 0;
   #stopBeating: () => void = () => {};
 
-  /** `via` says in every request to a worker who sends it. Throws what `Fleet.add` throws. */
-  constructor(options: GatewayOptions, via: string) {
+  /**
+   * `via` says in every request to a worker who sends it; `endpoints` are the paths whose requests are counted. Throws what `Fleet.add`
+   * throws.
+   */
+  constructor(options: GatewayOptions, via: string, endpoints: readonly string[]) {
     const { router, log, dataPlane, clock = PROCESS_CLOCK } = options;
     const { limits } = dataPlane;
     this.#options = options;
@@ -66,6 +75,15 @@ export class Plane {
     this.#watch = new PolicyWatch(router, log);
     this.#bodies = new ByteAccount(limits.bodyTotalBytes);
     this.#retries = new Retries(dataPlane.retries, () => this.underWay.size);
+    this.metrics = new GatewayMetrics({
+      ...{ router, fleet: this.fleet, admission: this.admission, discovery: this.discovery, endpoints },
+      ...{ retries: this.#retries, underWay: this.underWay, bodies: this.#bodies, config: options.config },
+      decisionLog: () => this.#decisions.log ?? undefined,
+      ...{ version: options.version ?? "", withProcess: options.withProcess ?? false },
+    });
+    this.#decisions = new DecisionWatch(this.metrics);
+    router.observer = this.#decisions;
+    this.#logDecisions();
     this.context = this.#contextOf(options);
     this.#beat();
   }
@@ -83,38 +101,54 @@ export class Plane {
     this.#bodies.limit = limits.bodyTotalBytes;
     this.#retries.configure(retries);
     this.#watch.begin();
+    this.#logDecisions();
     this.context = this.#contextOf(settings);
     this.#beat();
     for (const upstream of this.fleet.lines()) upstream.connectMs = timeouts.connectMs;
     return this.fleet.change(() => {
       this.fleet.configure(fleet);
-      const failures = this.configured.apply(workers);
+      const failures = this.configured.apply(workers, (id) => this.discovery.inherit(id));
       this.discovery.configure(discovery);
       this.discovery.givenUp();
       return failures;
     });
   }
 
-  stop(): void {
+  /** Resolves when all that is to be logged is. */
+  async stop(): Promise<void> {
     this.#stopBeating();
     this.discovery.stop();
+    await this.#decisions.log?.close();
+  }
+
+  /** Logs decisions by the settings of now. */
+  #logDecisions(): void {
+    const { decisionLog: options } = this.settings;
+    const before = this.#decisions.log;
+    if (isDeepStrictEqual(before?.options, options)) return;
+    const { log } = this.#options;
+    const onError = ({ message }: Error) =>
+      log.error({ file: options?.file, error: message }, "the decision log cannot be written");
+    this.#decisions.log = options ? new DecisionLog(options, { onError }) : null;
+    void before?.close();
   }
 
   #contextOf(settings: GatewaySettings): ExchangeContext {
     const { router, log } = this.#options;
     const { dataPlane, allowPin = false, allowAffinityHeader = false } = settings;
-    this.#access = settings.access && new Access(settings.access, this.#access);
+    // Also where nobody needs a key for a while, what is under way for one counts when it is needed again.
+    if (settings.access) this.#access = new Access(settings.access, this.#access);
     return {
       ...{ router, fleet: this.fleet, clock: this.clock, underWay: this.underWay },
       ask: { reader: settings.reader ?? new RequestReader(), allowPin, allowAffinityHeader },
       isIncomplete: this.isIncomplete,
-      access: this.#access,
+      access: settings.access && this.#access,
       options: dataPlane,
       admission: this.admission,
       deadlines: deadlinesOf(settings),
       bodies: this.#bodies,
       retries: this.#retries,
-      outcomes: this.#outcomes,
+      ...{ outcomes: this.#outcomes, metrics: this.metrics, decisions: this.#decisions },
       requestLog: new RequestLog(log, dataPlane.log),
       droppedHeaders: droppedHeaders(dataPlane.forwardCredentials),
       onPolicyFailure: (lease) => this.#watch.failed(lease),

@@ -16,7 +16,7 @@ import { type Endpoint, Exchange, type ExchangeContext } from "./exchange.js";
 import type { InFlight } from "./in-flight.js";
 import { MAX_AT_ONCE, Pipelines } from "./pipeline.js";
 import { Plane } from "./plane.js";
-import { RequestRecord } from "./request-log.js";
+import { RequestRecord } from "./request-record.js";
 import type { GatewayOptions, GatewaySettings } from "./settings.js";
 import { discardBody } from "./upload.js";
 
@@ -92,7 +92,11 @@ export interface Gateway {
 export function createGateway(options: GatewayOptions): Gateway {
   const { router } = options;
   const via = `1.1 hawser-${randomBytes(VIA_BYTES).toString("hex")}`;
-  const plane = new Plane(options, via);
+  const plane = new Plane(
+    options,
+    via,
+    ENDPOINTS.map(({ path }) => path),
+  );
   const { fleet, discovery, underWay, admission } = plane;
   const app = createServer({
     pipelines: new Pipelines((request, response) => {
@@ -109,6 +113,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   const admin = createAdmin({
     ...{ router, fleet, admission, discovery, clock: plane.clock, configured: plane.configured },
     ...{ isIncomplete: plane.isIncomplete, readWorker: options.readWorker, config: options.config },
+    metrics: plane.metrics,
     settings: () => ({
       ask: plane.context.ask,
       bodyBytes: plane.settings.dataPlane.limits.bodyBytes,
@@ -119,7 +124,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   const end = async (): Promise<void> => {
     await admin.close();
     await app.close();
-    plane.stop();
+    await plane.stop();
     await fleet.stop();
   };
   const drain = async (deadlineMs: number): Promise<Drained> => {
@@ -204,17 +209,16 @@ function createServer(door: Door): FastifyInstance {
 
 /** Refuses a request to whatever route, before anything of it is looked at. */
 function refuse(
-  { outcomes, requestLog, clock }: ExchangeContext,
+  context: ExchangeContext,
   request: IncomingMessage,
   response: ServerResponse,
   error: GatewayError,
 ): void {
   const endpoint = ENDPOINTS.find(({ path }) => request.method === "POST" && path === pathOf(request.url!));
   if (endpoint) {
-    const record = new RequestRecord(endpoint.path, clock);
+    const record = new RequestRecord(endpoint.path, context);
     record.status = error.status;
-    outcomes.count(error.code);
-    requestLog.ended(record, error.code, [], true);
+    record.ended(error.code, [], true);
   }
   sendError(response, styleOf(request.url!), error);
 }

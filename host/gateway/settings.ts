@@ -1,6 +1,7 @@
 // What a gateway is made of, and what of that can change while it serves.
 
 import type { Logger } from "pino";
+import type { DecisionLogOptions } from "../decisions/options.js";
 import type { Clock } from "../fleet/clock.js";
 import type { NamedWorker } from "../fleet/fleet.js";
 import type { DiscoveryOptions, FleetOptions } from "../fleet/options.js";
@@ -29,6 +30,8 @@ export interface GatewaySettings {
   readonly discovery?: readonly DiscoveryOptions[];
   readonly fleet: FleetOptions;
   readonly admission: AdmissionOptions;
+  /** Where decisions are logged; default nowhere. */
+  readonly decisionLog?: DecisionLogOptions | undefined;
 }
 
 export interface GatewayOptions extends GatewaySettings {
@@ -38,6 +41,10 @@ export interface GatewayOptions extends GatewaySettings {
   readonly readWorker?: ReadWorker | undefined;
   /** Tells of the config, and reads it again; default nobody does. */
   readonly config?: ConfigControl | undefined;
+  /** That of Hawser, for the metrics; default none. */
+  readonly version?: string;
+  /** Whether the metrics tell of the process as well, as one gateway of a process may; default false. */
+  readonly withProcess?: boolean;
   /** By which deadlines are kept; default the process's. */
   readonly clock?: Clock;
 }

@@ -26,7 +26,8 @@ export class CaseError extends Error {
 export const DEFAULT_CAPACITY = 4_096;
 
 /** A policy at work that can be given cases. */
-export interface CaseDecider extends Omit<Decider, "rehearse" | "answer" | "instance" | "call"> {
+export interface CaseDecider
+  extends Omit<Decider, "rehearse" | "fuelBudget" | "answer" | "instance" | "call"> {
   /** Units of fuel that the last call used, of `budgetOf(capacity)`. */
   readonly fuelUsed: number;
   /** Writes header words from `offset / 4` on. */

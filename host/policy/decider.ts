@@ -47,8 +47,9 @@ export interface Decider {
   readonly failure: Failure | undefined;
   /** What the policy answered in the last decision, as it did: `row | reason << 16`; null where it was not asked, or trapped. */
   readonly answer: number | null;
-  /** Units of fuel that the last decision used; 0 where no policy was asked. */
+  /** Units of fuel that the last decision used, and those that it might have; 0 where no policy was asked. */
   readonly fuelUsed: number;
+  readonly fuelBudget: number;
   /**
    * Which instance answered in the last decision, counted over the process, and how many decisions it had made before: what a
    * policy remembers follows from these. Both 0 where none was asked.
@@ -72,6 +73,7 @@ export class BuiltInRule implements Decider {
   readonly failure = undefined;
   readonly answer = null;
   readonly fuelUsed = 0;
+  readonly fuelBudget = 0;
   readonly instance = 0;
   readonly call = 0;
   readonly readsSeed = false;

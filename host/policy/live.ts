@@ -48,6 +48,7 @@ export class LivePolicy implements Decider {
   answer: number | null = null;
   instance = 0;
   call = 0;
+  readonly fuelBudget: number;
   readonly readsSeed: boolean;
   readonly readsSessionRequests: boolean;
   readonly #readsNow: boolean;
@@ -85,6 +86,7 @@ export class LivePolicy implements Decider {
     this.#parameters = parameters;
     this.#candidates = candidates;
     this.health = health;
+    this.fuelBudget = budgetOf(candidates.capacity);
     this.#ownReasons = reasons;
     this.#readsNow = reads.includes("now");
     this.readsSeed = reads.includes("seed");
@@ -248,7 +250,7 @@ export class LivePolicy implements Decider {
   }
 
   #unitsGone(): number {
-    return this.#fuel === NO_FUEL ? 0 : budgetOf(this.#candidates.capacity) - this.#fuel.value;
+    return this.#fuel === NO_FUEL ? 0 : this.fuelBudget - this.#fuel.value;
   }
 
   /** A trapped instance is never called again: its shadow stack is displaced and its state half-written. */

@@ -42,7 +42,8 @@ const NONE_EXCLUDED: readonly Worker[] = [];
 export class Router {
   /** For `Lease.release`. */
   readonly audit: LeaseAudit | undefined;
-  readonly #observer: DecisionObserver | undefined;
+  /** Hears of every decision, from the next one on. */
+  observer: DecisionObserver | undefined;
   #contenders: Contenders;
   #session: SessionOptions;
   readonly #roster: Roster;
@@ -67,7 +68,7 @@ export class Router {
     this.#session = session;
     this.#clock = options.clock;
     this.audit = options.audit;
-    this.#observer = options.observer;
+    this.observer = options.observer;
     this.#random = new SeedGenerator(options.seed);
     const { ttlMs = DEFAULT_TTL_MS, maxBindings = DEFAULT_MAX_BINDINGS, whenFull = "evict-idle" } = session;
     const secret = new Int32Array(new Uint8Array(randomBytes(16)).buffer);
@@ -361,9 +362,9 @@ export class Router {
     let reason = prospect.forcedReason;
     let failure: Failure | undefined;
     const decider = row < 0 ? pool.decider : null;
+    this.#describe(prospect, now, decider, this.#random);
     if (decider) {
-      this.#describe(prospect, now, decider, this.#random);
-      this.#observer?.asking();
+      this.observer?.asking();
       decider.decide(this.#turn, prospect.shownRow);
       ({ row, reason, failure } = decider);
       if (row < 0) throw noneEligible(pool, request.exclude);
@@ -371,7 +372,7 @@ export class Router {
     const worker = pool.workers[row]!;
     const keepable = prospect.boundEligible ? bound : null;
     const lease = new Lease(this, worker, reason, pool.policy, failure, keepable);
-    this.#observer?.decided(lease, pool, this.#turn, prospect.shownRow, decider);
+    this.observer?.decided(lease, pool, this.#turn, prospect.shownRow, decider);
     this.#hold(prospect, lease, request.final === true, now);
     worker.addRequests(1);
     this.audit?.taken(lease);
@@ -411,17 +412,18 @@ export class Router {
     };
   }
 
-  /** Fills in what the policy reads of this request. */
+  /** Fills in what the policy reads of this request, where one is asked. */
   #describe(
     { binding, bound, idLow, idHigh }: Prospect,
     now: number,
-    decider: Decider,
+    decider: Decider | null,
     random: SeedGenerator,
   ): void {
     const turn = this.#turn;
     turn.now = now;
     turn.sessionLow = idLow;
     turn.sessionHigh = idHigh;
+    if (!decider) return;
     if (decider.readsSeed) {
       random.next();
       turn.seedLow = random.low;

@@ -77,9 +77,21 @@ describe("bench", () => {
     expectTargets(lines, ["direct", "Hawser"]);
   });
 
+  it("prints what reloads cost, and that nothing is lost by them", { timeout: 60_000 }, async () => {
+    const lines = await quickRun("reload");
+    expect([0, 1, 2, 4, 5, 6].map((at) => firstCells(lines, "Reloads under streams", at))).toEqual([
+      ["8"],
+      ["6"],
+      ["2"],
+      ["0"],
+      ["8"],
+      ["0"],
+    ]);
+  });
+
   it("refuses a part that it does not have", { timeout: 60_000 }, async () => {
     await expect(quickRun("decisions")).rejects.toThrow(
-      /no part "decisions", known are decision, bindings, gateway/,
+      /no part "decisions", known are decision, bindings, gateway, reload/,
     );
   });
 });

@@ -1,15 +1,18 @@
-// `npm run bench [decision|bindings|gateway]`: prints tables of what a decision, a session and a request cost on this machine.
+// `npm run bench [decision|bindings|gateway|reload]`: prints tables of what a decision, a session, a request and a reload cost on this
+// machine.
 // `--quick` runs everything for a moment, to show that it runs.
 
 import { Command } from "commander";
 import { benchBindings } from "./bindings.js";
 import { benchDecision } from "./decision.js";
 import { benchGateway } from "./gateway.js";
+import { benchReloads } from "./reloads.js";
 
 const PARTS: Readonly<Record<string, (quick: boolean) => Promise<void>>> = {
   decision: benchDecision,
   bindings: benchBindings,
   gateway: benchGateway,
+  reload: benchReloads,
 };
 
 const command = new Command("bench")

@@ -53,7 +53,7 @@ test("mistakes are one line each on stderr, and the exit code is 1", () => {
   expect({ status, stdout }).toEqual({ status: 1, stdout: "" });
   expect(stderr.replaceAll(`${directory}/`, "").split("\n")).toEqual([
     "hawser.yaml:5:17: session.ttl must be a duration above zero with its unit, such as 500ms, 30s, 30m or 2h, found 30",
-    'hawser.yaml:6:1: unknown key "http" (allowed: listen, admin, shutdown, policies, workers, discovery, session, worker_selection, limits, timeouts, retries, streams, log, forward_credentials, access, health, breaker, signals, admission)',
+    'hawser.yaml:6:1: unknown key "http" (allowed: listen, admin, shutdown, policies, workers, discovery, session, worker_selection, limits, timeouts, retries, streams, log, decision_log, forward_credentials, access, health, breaker, signals, admission)',
     "mine/own.yaml:1:6: abi must be 1, the only ABI that this host speaks, found 2",
     "",
   ]);

@@ -3,6 +3,7 @@ import { describe, expect, test } from "vitest";
 import { loadConfig, parseConfig } from "../../host/config/config.js";
 import { DEFAULT_SOURCES } from "../../host/session/sources.js";
 import { formatMistake, type Mistake } from "../../host/yaml/mistake.js";
+import { compileAssembly } from "../fixtures/assembly.js";
 import { directoryOf } from "../fixtures/directory.js";
 import { encodeModule } from "../fixtures/wasm.js";
 
@@ -124,7 +125,7 @@ const W = SMALLEST.trim();
 const instances = (...rows: string[]) =>
   `${W}\nworker_selection:\n  instances:\n${rows.map((row) => `    - ${row}`).join("\n")}\n`;
 const KEYS =
-  "(allowed: listen, admin, shutdown, policies, workers, discovery, session, worker_selection, limits, timeouts, retries, streams, log, forward_credentials, access, health, breaker, signals, admission)";
+  "(allowed: listen, admin, shutdown, policies, workers, discovery, session, worker_selection, limits, timeouts, retries, streams, log, decision_log, forward_credentials, access, health, breaker, signals, admission)";
 const FILLED =
   "active_requests, block_tokens, bound_sessions, eligible, kv_blocks, kv_used, now, queue_depth, seed, session, session_requests, slots, weight, worker_hash";
 
@@ -429,6 +430,25 @@ describe("one mistake, one line", () => {
       ],
     ],
     [
+      "a policy that fails, at each instance",
+      own("", encodeModule({ answer: 1 })),
+      at("own"),
+      ["a", "b"].map(
+        (name, index) =>
+          `hawser.yaml:${4 + index}:24: instance "${name}" of policy own fails its dry run: over 1 worker with 0 requests, not bound, it answers row 1, but there is only row 0`,
+      ),
+    ],
+    ["a policy that fails and that nobody uses", own("", encodeModule({ answer: 1 })), W, []],
+    [
+      "a policy that fails, beside parameters that it does not take",
+      own("", encodeModule({ answer: -1 })),
+      instances("{ name: a, type: own, parameters: { x: 1 } }", "{ name: b, type: own }"),
+      [
+        'hawser.yaml:4:43: instance "a" of policy own: unknown parameter "x", the policy takes none',
+        'hawser.yaml:5:24: instance "b" of policy own fails its dry run: over 1 worker with 0 requests, not bound, it answers -1, which chooses no worker',
+      ],
+    ],
+    [
       "a required parameter",
       own("parameters: { limit: { type: integer, maximum: 9 } }\n"),
       instances(
@@ -456,6 +476,38 @@ describe("one mistake, one line", () => {
       join(directory, "hawser.yaml"),
     );
     expect(lines(mistakes, directory).map((line, i) => line.slice(0, expected[i]?.length))).toEqual(expected);
+  });
+
+  test("a policy that does not start is told once", async () => {
+    const refusing = await compileAssembly({
+      text: `export function init(capacity: i32): i32 { return -7; }
+        export function select(n: i32, bound: i32): i32 { return 0; }`,
+    });
+    const directory = directoryOf(own("", refusing));
+    const text = `policies: { path: [.] }\n${at("own")}    - { name: c, type: own, parameters: [] }\n`;
+    const { mistakes } = parseConfig(text, join(directory, "hawser.yaml"));
+    expect(lines(mistakes, directory)).toEqual([
+      "hawser.yaml:5:24: the policy own cannot be started: init refuses a capacity of 64: it answers -7",
+      "hawser.yaml:7:41: worker_selection.instances[2].parameters must be a mapping of parameters, found an empty list",
+    ]);
+  });
+
+  test("a policy that fails with the parameters of one instance is told there", async () => {
+    const choosy = await compileAssembly({
+      text: `import { answer, param, PLACE } from "../../../assembly/sdk";
+        export { init } from "../../../assembly/sdk";
+        export function select(n: i32, bound: i32): i32 {
+          if (bound == <i32>param(0)) unreachable();
+          return answer(0, PLACE);
+        }`,
+    });
+    const directory = directoryOf(own("parameters: { row: { type: integer, default: 9 } }\n", choosy));
+    const rows = ["{ name: a, type: own }", "{ name: b, type: own, parameters: { row: 1 } }"];
+    const text = `policies: { path: [.] }\n${instances(...rows)}`;
+    const { mistakes } = parseConfig(text, join(directory, "hawser.yaml"));
+    expect(lines(mistakes, directory)).toEqual([
+      'hawser.yaml:6:24: instance "b" of policy own fails its dry run: over 3 workers with 5, 0 and 2 requests, bound to the second, it ends in a trap',
+    ]);
   });
 
   test("an unknown type, with those that exist", () => {

@@ -35,13 +35,21 @@ export class Processes {
     );
   }
 
-  /** Starts a gateway over workers, by their ids, and returns its url. Throws as `worker` does. */
-  gateway(workers: ReadonlyMap<string, string>, { type, parameters }: PolicyChoice): Promise<string> {
+  /**
+   * Starts a gateway over workers, by their ids, that logs its decisions where a file is given, and returns its url. Throws as `worker`
+   * does.
+   */
+  gateway(
+    workers: ReadonlyMap<string, string>,
+    { type, parameters }: PolicyChoice,
+    decisionLog?: string,
+  ): Promise<string> {
     const file = join(this.#directory, "hawser.yaml");
     const config = {
       listen: { host: "127.0.0.1", port: 0 },
       admin: { port: 0 },
       workers: [...workers].map(([id, url]) => ({ id, url })),
+      ...(decisionLog !== undefined && { decision_log: { file: decisionLog } }),
       worker_selection: { aggregated: type, instances: [{ name: type, type, parameters }] },
     };
     writeFileSync(file, stringify(config));

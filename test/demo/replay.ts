@@ -35,20 +35,21 @@ export interface Outcome {
 }
 
 /**
- * Replays a plan; `onTurn` hears after every turn how many are over. Failed turns are counted. Throws an Error where a
- * process does not start.
+ * Replays a plan; `onTurn` hears after every turn how many are over; `decisionLog` is a file that the gateway's decisions are logged
+ * to. Failed turns are counted. Throws an Error where a process does not start.
  */
 export async function replay(
   plan: Plan,
   policy: PolicyChoice,
   onTurn: (done: number) => void = () => {},
+  decisionLog?: string,
 ): Promise<Outcome> {
   const processes = new Processes();
   try {
     const ids = Array.from({ length: plan.options.workers }, (_, index) => `w${index + 1}`);
     const urls = await Promise.all(ids.map(() => processes.worker(plan.worker)));
     const workers = new Map(ids.map((id, index) => [id, urls[index]]));
-    const gateway = new Pool(await processes.gateway(workers, policy));
+    const gateway = new Pool(await processes.gateway(workers, policy, decisionLog));
     const run = new Run(plan, policy, gateway, ids, onTurn);
     return await run.start().finally(() => gateway.destroy());
   } finally {

@@ -6,7 +6,7 @@ import { blocksOf, ROOT } from "./blocks.js";
 
 const WORKERS = "workers: [{ id: a, url: http://127.0.0.1:9001 }]\n";
 const SECTIONS =
-  /^(listen|admin|shutdown|policies|workers|session|worker_selection|limits|timeouts|retries|streams|log|forward_credentials|access|discovery|health|breaker|signals|admission):/m;
+  /^(listen|admin|shutdown|policies|workers|session|worker_selection|limits|timeouts|retries|streams|log|forward_credentials|access|discovery|health|breaker|signals|admission|decision_log):/m;
 
 const files = ["README.md", ...readdirSync(`${ROOT}docs`).map((name) => `docs/${name}`)].filter((name) =>
   name.endsWith(".md"),

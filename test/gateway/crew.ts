@@ -136,11 +136,8 @@ export class Crew {
   }
 }
 
-/** Starts a worker for each deed, and a gateway over them. */
-export async function crew(
-  deeds: readonly Deed[],
-  options: Omit<GatewayFixture, "urls"> = {},
-): Promise<Crew> {
+/** Starts a worker for each deed; a gateway is to be put over them. */
+export async function workersOf(deeds: readonly Deed[]): Promise<Crew> {
   const self = new Crew(deeds);
   self.upstreams = await Promise.all(
     deeds.map((_, i) =>
@@ -154,6 +151,15 @@ export async function crew(
       }),
     ),
   );
+  return self;
+}
+
+/** Starts a worker for each deed, and a gateway over them. */
+export async function crew(
+  deeds: readonly Deed[],
+  options: Omit<GatewayFixture, "urls"> = {},
+): Promise<Crew> {
+  const self = await workersOf(deeds);
   const urls = self.upstreams.map(({ url }) => url);
   self.running = await gateway({
     ...options,
