@@ -165,8 +165,11 @@ function policies({ scene, policies, router }: MetricsReading): Family[] {
     counter("hawser_policy_fuel_used_total", "Units of fuel that the policy used", ["policy"], () =>
       each(policies, ({ fuelUsed }) => fuelUsed),
     ),
-    gauge("hawser_policy_instances", "Live instances of the policy, one for each model", ["policy"], () =>
-      memoryOf(({ instances }) => instances),
+    gauge(
+      "hawser_policy_instances",
+      "Live instances of the policy: one for each model, and of what its name stood for before",
+      ["policy"],
+      () => memoryOf(({ instances }) => instances),
     ),
     gauge("hawser_policy_memory_bytes", "Bytes of the memories of these instances", ["policy"], () =>
       memoryOf(({ bytes }) => bytes),

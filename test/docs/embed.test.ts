@@ -12,9 +12,9 @@ import { blocksOf, ROOT } from "./blocks.js";
 import { endlessStream, service } from "./service.js";
 
 const run = promisify(execFile);
-const [program, changes, retry] = blocksOf("docs/embed.md")
+const [program, changes, retry, swap] = blocksOf("docs/embed.md")
   .filter(({ language }) => language === "js")
-  .map(({ text }) => text) as [string, string, string];
+  .map(({ text }) => text) as [string, string, string, string];
 const MINUTES = 60_000;
 
 let folder: string;
@@ -46,6 +46,20 @@ describe("the packed package in an empty folder", () => {
     const lines = stdout.trimEnd().split("\n");
     expect(lines[0]).toMatch(/^w[01] \(place\): \S/);
     expect(lines[1]).toMatch(new RegExp(`^${lines[0]!.slice(0, 2)} \\(keep\\): \\S`));
+  });
+
+  it("has another policy decide while it runs", async () => {
+    const source = `import { createRouter, loadPolicy, loadPolicyAside, policyInstance } from "hawser";
+const router = createRouter({ policy: loadPolicy("least-loaded"), workers: [{ id: "a" }, { id: "b" }] });
+const lease = router.acquire({ key: "s" });
+lease.commit();
+${swap}
+const { worker, policy: name, reason } = router.acquire({ key: "s" });
+console.log(worker === lease.worker, name, reason);
+`;
+    writeFileSync(join(folder, "swap.mjs"), source);
+    const { stdout } = await run("node", ["swap.mjs"], { cwd: folder, env });
+    expect(stdout).toBe("true calm keep\n");
   });
 
   it("has the command, the shipped policies and their modules", async () => {

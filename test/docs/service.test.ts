@@ -1,7 +1,7 @@
 // The commands by which docs/gateway.md has the gateway run as a service: each starts it, and hears every signal itself.
 import { describe, expect, it } from "vitest";
 import { stringify } from "yaml";
-import { worker } from "../e2e/fleet.js";
+import { until, worker } from "../e2e/fleet.js";
 import { directoryOf } from "../fixtures/directory.js";
 import { blocksOf, ROOT } from "./blocks.js";
 import { endlessStream, type Service, service } from "./service.js";
@@ -49,16 +49,26 @@ describe.each([
     expect(await exit).toEqual([3, null]);
   });
 
-  it("ends at once on SIGHUP", async () => {
-    const { child, exit, url } = await run(command);
-    await endlessStream(url);
+  it("reads its config again on SIGHUP, and serves on", async () => {
+    const { child, url } = await run(command);
+    const stream = await endlessStream(url);
     child.kill("SIGHUP");
-    expect(await exit).toEqual([null, "SIGHUP"]);
+    const generation = async () => {
+      const { config } = (await (await fetch(`${url}/health`)).json()) as { config: { generation: number } };
+      return config.generation;
+    };
+    await until(async () => (await generation()) === 2);
+    expect((await stream.read()).done).toBe(false);
+    expect(child.exitCode).toBeNull();
   });
 });
 
 it("systemd takes the other exit codes of an end that was asked for as good", () => {
   expect(block("ini")).toMatch(/^SuccessExitStatus=3 4$/m);
+});
+
+it("systemd has it read its config again by the signal for that", () => {
+  expect(block("ini")).toMatch(/^ExecReload=\/bin\/kill -HUP \$MAINPID$/m);
 });
 
 it("systemd waits longer than the default deadline", () => {

@@ -24,8 +24,8 @@ export async function service(command: string, args: readonly string[], cwd: str
   return { child, exit, url: /listening on (http:\/\/[^\s(]+)/.exec(printed)![1]! };
 }
 
-/** Begins a stream of a simulated worker's that does not end in a test's time. */
-export async function endlessStream(url: string): Promise<void> {
+/** Begins a stream of a simulated worker's that does not end in a test's time; resolves to its bytes. */
+export async function endlessStream(url: string): Promise<ReadableStreamDefaultReader<Uint8Array>> {
   const body = {
     model: "sim",
     stream: true,
@@ -34,11 +34,7 @@ export async function endlessStream(url: string): Promise<void> {
   };
   const ask = () => fetch(`${url}/v1/chat/completions`, { method: "POST", body: JSON.stringify(body) });
   // Until the worker has been asked for its models there is none.
-  await until(async () => {
-    const answer = await ask();
-    // One that nobody reads is cut, here or by the gateway.
-    const read = answer.text().catch(() => {});
-    if (answer.status !== 200) await read;
-    return answer.status === 200;
-  });
+  let answer = await ask();
+  for (; answer.status !== 200; answer = await ask()) await answer.text();
+  return answer.body!.getReader();
 }

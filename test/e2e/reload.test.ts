@@ -181,7 +181,7 @@ describe.each(Object.entries(ROGUES))("a policy that %s, swapped in", (type, [fa
     module = await compileAssembly({ text });
   });
 
-  it(`costs clients nothing, and the way back is one edit${failure === "fuel" ? " (G1, G2)" : failure === "trap" ? " (G3)" : " (G9)"}`, async () => {
+  it(`costs clients nothing, and the way back is one edit${failure === "fuel" ? " (G1, G2)" : failure === "trap" ? " (G3)" : " (G9, G11)"}`, async () => {
     const urls = (await Promise.all([1, 2].map(() => worker()))).map(({ url }) => url);
     const chosen = (type: string) => ({ aggregated: "chosen", instances: [{ name: "chosen", type }] });
     const manifest = stringify({
@@ -223,6 +223,11 @@ describe.each(Object.entries(ROGUES))("a policy that %s, swapped in", (type, [fa
       { type, state: "quarantined", failures: { [failure]: 3 } },
       { type: "sticky", state: "deciding", previous: true },
     ]);
+
+    const page = await (await fetch(`${edited.admin}/metrics`)).text();
+    expect(page).toContain(`hawser_policy_failures_total{policy="chosen",kind="${failure}"} 3\n`);
+    expect(page).toContain('hawser_policy_state{policy="chosen",state="quarantined"} 1\n');
+    expect(page).toContain('hawser_decisions_total{policy="chosen",decision="fallback"} 3\n');
 
     expect((await edited.reload(chosen("sticky"))).status).toBe(200);
     expect(await edited.health()).toMatchObject({

@@ -101,6 +101,24 @@ describe("requests", () => {
   });
 });
 
+describe("the memory of policies", () => {
+  it("is shown, and does not grow with what clients send: they never see a body (E5, G5)", async () => {
+    const self = await crew([serve]);
+    const held = async () =>
+      (await metricsOf(self.running.admin)).value("hawser_policy_memory_bytes", { policy: "sticky" });
+    await self.say("a");
+    const before = await held();
+    expect(before).toBeGreaterThan(0);
+    const prompt = "word ".repeat(4 * 2 ** 20);
+    const { status } = await post(self.running.url + CHAT, {
+      model: "m",
+      messages: [{ role: "user", content: prompt }],
+    });
+    expect(status).toBe(200);
+    expect(await held()).toBe(before);
+  });
+});
+
 describe("streams", () => {
   it("have one time to their first byte, and one between any two chunks", async () => {
     const self = await crew([hold]);
@@ -174,7 +192,7 @@ describe("a client", () => {
   const words = (i: number) =>
     `${INVENTED}${createHash("sha256").update(String(i)).digest("hex").slice(0, 12)}`;
 
-  it("finds nothing of what it invents in them, and makes them no longer", async () => {
+  it("finds nothing of what it invents in them, and makes them no longer (E4)", async () => {
     const { url } = await upstream((_request, response) => response.end("{}"));
     const running = await gateway({
       urls: [url],
