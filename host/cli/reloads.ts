@@ -47,7 +47,7 @@ export class Reloads implements ConfigControl {
   #unreadable: string | undefined;
   /** Over when the next may begin; the first when there is somebody to have it take effect. */
   #running: Promise<unknown>;
-  #begin: () => void = () => {};
+  #letBegin: () => void = () => {};
   /** Asked for, and not begun. */
   #next: Promise<ReloadReport> | null = null;
   #isLooking = false;
@@ -63,7 +63,7 @@ export class Reloads implements ConfigControl {
     this.#text = text;
     this.#warnings = warnings;
     this.#running = new Promise<void>((resolve) => {
-      this.#begin = resolve;
+      this.#letBegin = resolve;
     });
   }
 
@@ -72,10 +72,10 @@ export class Reloads implements ConfigControl {
     return this.#inForce;
   }
 
-  /** By whom a config takes effect; what is asked for before waits for it. */
-  set apply(apply: ApplyConfig) {
+  /** Has configs take effect from now on; what was asked for before has waited for it. */
+  begin(apply: ApplyConfig): void {
     this.#apply = apply;
-    this.#begin();
+    this.#letBegin();
   }
 
   /** Looks at the file every second, until `stop`. */

@@ -110,11 +110,11 @@ export async function serve(read: ReadConfig, command: Command, watch = true): P
     version: VERSION,
     withProcess: true,
   });
-  reloads.apply = (next, by) => {
+  reloads.begin((next, by) => {
     const { policy: instance, fallback, session } = next;
     // An operator who asks for it may have mended what a policy failed by.
     return gateway.reconfigure(settingsOf(next), { instance, fallback, session, revive: by !== "watch" });
-  };
+  });
   endOnSignals(gateway, reloads);
   const started = <T>(
     { host, port }: Address,

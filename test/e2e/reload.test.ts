@@ -158,6 +158,12 @@ it(
       expect([now.worker, now.moves, now.turns >= turns]).toEqual([worker, moves, true]);
     }
     expect([...policies].sort()).toEqual(["one", "other"]);
+    const page = await (await fetch(`${edited.admin}/metrics`)).text();
+    const broken = Math.floor(RELOADS / 3);
+    expect(page).toContain(`hawser_config_reloads_total{result="failed"} ${broken}\n`);
+    expect(page).toContain(`hawser_config_reloads_total{result="applied"} ${RELOADS - broken}\n`);
+    expect(page).toContain(`hawser_config_generation ${generation}\n`);
+    expect(page).toContain(`hawser_config_last_reload_successful ${RELOADS % 3 === 0 ? 0 : 1}\n`);
   },
   10 * MINUTES,
 );
