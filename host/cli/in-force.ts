@@ -25,15 +25,18 @@ export function inForceOf(before: Config, inFile: Config): Config {
   const { listen, admin, session } = before;
   const { host, port } = admin;
   const { maxBindings } = session;
+  const token = tokenOf(before, inFile);
+  const isKept = token !== inFile.admin.token;
+  const shownToken = isKept && { token: (before.view.admin as { token?: unknown }).token };
   return {
     ...inFile,
     listen,
-    admin: { host, port, token: tokenOf(before, inFile) },
+    admin: { host, port, token },
     session: { ...inFile.session, maxBindings },
     view: {
       ...inFile.view,
       listen: before.view.listen,
-      admin: { ...(inFile.view.admin as object), host, port },
+      admin: { ...(inFile.view.admin as object), host, port, ...shownToken },
       session: { ...(inFile.view.session as object), max_bindings: maxBindings },
     },
   };

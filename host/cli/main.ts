@@ -14,6 +14,9 @@ const COMMANDS: ReadonlyMap<string, () => Promise<Command>> = new Map([
   ["demo", async () => (await import("./demo.js")).demoCommand()],
 ]);
 
+// Before there is a config it has nothing to be read again: until then the signal would end the process.
+if (process.argv[2] === "serve" || process.argv[2] === "demo") process.on("SIGHUP", () => {});
+
 const program = new Command("hawser")
   .version(VERSION, "-v, --version")
   .description("Session affinity for LLM workers, decided by sandboxed WebAssembly policies.")

@@ -1,7 +1,7 @@
 // The config of a gateway that serves: read again when its file changes, and when somebody asks for it.
 
 import type { Logger } from "pino";
-import type { Config, LoadedConfig } from "../config/config.js";
+import { type Config, type LoadedConfig, MAX_CONFIG_BYTES } from "../config/config.js";
 import { loadConfigAside } from "../config/config-aside.js";
 import { changesBetween } from "../config/view.js";
 import type { Clock } from "../fleet/clock.js";
@@ -11,7 +11,6 @@ import { inForceOf, restartNeededBy } from "./in-force.js";
 import { remarksOf } from "./remarks.js";
 
 const POLL_MS = 1_000;
-const MAX_FILE_BYTES = 4 * 2 ** 20;
 /** Mistakes told at once: of a file that is none of ours every line may be one. */
 const MAX_TOLD = 100;
 
@@ -57,7 +56,7 @@ export class Reloads implements ConfigControl {
   constructor({ config, text, warnings, log, clock }: ReloadsOptions) {
     this.#log = log;
     this.#clock = clock;
-    this.#file = new WatchedFile(config.file, MAX_FILE_BYTES);
+    this.#file = new WatchedFile(config.file, MAX_CONFIG_BYTES);
     this.#inForce = config;
     this.#inFile = config;
     this.#text = text;
@@ -152,7 +151,7 @@ export class Reloads implements ConfigControl {
     this.#unreadable = undefined;
     this.#text = text;
     const loaded = await loadConfigAside(text, this.#inForce.file);
-    if (!loaded.config) return this.#fail(by, remarksOf(loaded, this.#inForce.file));
+    if (!loaded.config) return this.#fail(by, remarksOf({ ...loaded, warnings: [] }, this.#inForce.file));
     return this.#take(loaded.config, loaded, by);
   }
 
@@ -168,17 +167,23 @@ export class Reloads implements ConfigControl {
     }
     this.#inForce = config;
     this.#inFile = inFile;
-    this.#warnings = [...remarksOf(loaded, before.file), ...missed];
+    this.#warnings = atMost(remarksOf(loaded, before.file));
     this.#loadedAt = Date.now();
     this.#applied++;
-    const report = this.#conclude("applied", by, [], changesBetween(before, config));
+    const mistakes = atMost(missed).map((line) => `${before.file}: ${line}`);
+    const report = this.#conclude("applied", by, mistakes, changesBetween(before, config));
     this.#tellApplied(report, by);
     return report;
   }
 
-  #tellApplied({ generation, changed, restart_needed, warnings }: ReloadReport, by: LastReload["by"]): void {
-    this.#log.info({ generation, by, changed }, "the config was reloaded");
+  #tellApplied(report: ReloadReport, by: LastReload["by"]): void {
+    const { generation, changed, restart_needed, warnings, mistakes } = report;
+    const { name, policy } = this.#inForce.policy;
+    const decides = `${name} = ${policy.manifest.type}`;
+    this.#log.info({ generation, by, changed, policy: decides }, "the config was reloaded");
     for (const warning of warnings) this.#log.warn({ generation }, warning);
+    if (mistakes.length > 0)
+      this.#log.error({ generation, mistakes }, "not all workers of the config could be had");
     if (restart_needed.length > 0)
       this.#log.warn({ generation, restart_needed }, "some of the config takes effect at a restart");
   }
@@ -192,8 +197,7 @@ export class Reloads implements ConfigControl {
 
   #fail(by: LastReload["by"], all: readonly string[]): ReloadReport {
     this.#failed++;
-    const rest = all.length - MAX_TOLD;
-    const mistakes = rest > 0 ? [...all.slice(0, MAX_TOLD), `and ${rest} more`] : all;
+    const mistakes = atMost(all);
     const report = this.#conclude("failed", by, mistakes, []);
     const { generation } = report;
     this.#log.error({ generation, by, mistakes }, "the config was not reloaded: what is in force stays");
@@ -218,4 +222,10 @@ export class Reloads implements ConfigControl {
     const { generation, restartNeeded, warnings } = this.status();
     return { result, generation, changed, restart_needed: restartNeeded, mistakes, warnings };
   }
+}
+
+/** As many lines as are told at once, and how many more there are. */
+function atMost(lines: readonly string[]): readonly string[] {
+  const rest = lines.length - MAX_TOLD;
+  return rest > 0 ? [...lines.slice(0, MAX_TOLD), `and ${rest} more`] : lines;
 }

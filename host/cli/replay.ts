@@ -2,13 +2,11 @@
 import { once } from "node:events";
 import { Command } from "commander";
 import { type InstanceConfig, loadConfig } from "../config/config.js";
-import { type AskedDecision, readEntry } from "../decisions/entry.js";
+import { type AskedDecision, type LogEntry, readEntry } from "../decisions/entry.js";
 import { inOrder, linesOf } from "../decisions/lines.js";
-import { Replay } from "../decisions/replay.js";
-import { comparisonText, differenceOf, differenceText, summaryText } from "../decisions/report.js";
+import { Replay, type Verdict } from "../decisions/replay.js";
+import { comparisonText, differenceOf, differenceText, plain, summaryText } from "../decisions/report.js";
 import { Tally } from "../decisions/tally.js";
-import { CaseError } from "../policy/case.js";
-import { PolicyStartError } from "../policy/live.js";
 import { loadPolicy } from "../policy/load.js";
 import { resolveParameters } from "../policy/parameters.js";
 import { formatMistake } from "../yaml/mistake.js";
@@ -25,8 +23,8 @@ interface Flags {
 
 /** Differences that are printed for people unless told otherwise. */
 const DEFAULT_LIMIT = 20;
-/** Damaged lines that are told of one file, and with which a file that begins with them is no log. */
-const MAX_DAMAGED = 10;
+/** Lines that are told of one file where something is wrong with them, and damaged ones that show that it is no log. */
+const MAX_FAULTS = 10;
 /** Policies of a log that are told. */
 const MAX_MAKERS = 10;
 /** What decides where a config selects no instance. */
@@ -35,7 +33,10 @@ const DEFAULT_INSTANCE = { name: "default", type: "soft-affinity-load-guard" };
 /** A log that cannot be replayed, as one sentence. */
 class ReplayError extends Error {}
 
-/** The `replay` subcommand. Exit code 1 where nothing can be replayed, and with --same where anything differs. */
+/**
+ * The `replay` subcommand. Exit code 1 where nothing can be replayed, and with --same where anything differs, or a decision of a
+ * policy is not replayed.
+ */
 export function replayCommand(): Command {
   return new Command("replay")
     .description("run a policy over the decisions of a decision log, and show where it decides otherwise")
@@ -48,7 +49,7 @@ export function replayCommand(): Command {
       integer(0, Number.MAX_SAFE_INTEGER),
     )
     .option("--json", "print differences and the summary as JSON, one object a line")
-    .option("--same", "end with exit code 1 where any decision differs")
+    .option("--same", "end with exit code 1 where any decision differs or cannot be replayed")
     .action(async (files: string[], flags: Flags, command: Command) => {
       process.stdout.on("error", (error: NodeJS.ErrnoException) => {
         // A reader that has seen enough, such as `head`, is no error.
@@ -60,8 +61,7 @@ export function replayCommand(): Command {
         for (const file of inOrder(files)) await run.read(file);
         if (!(await run.end())) process.exitCode = 1;
       } catch (error) {
-        if (error instanceof ReplayError || error instanceof PolicyStartError)
-          command.error(`error: ${error.message}`, { exitCode: 1 });
+        if (error instanceof ReplayError) command.error(`error: ${plain(error.message)}`, { exitCode: 1 });
         throw error;
       }
     });
@@ -101,52 +101,54 @@ class Run {
   }
 
   async read(file: string): Promise<void> {
-    let good = 0;
-    let damaged: string[] = [];
+    const faults: string[] = [];
+    let isLog = false;
     try {
       for await (const { number, text } of linesOf(file)) {
         // Before a line that follows half a one, the log begins a new one.
         if (text === "") continue;
-        const fault = text === null ? "it is too long" : await this.#take(file, number, text);
-        if (fault === undefined) good++;
-        else damaged = this.#tellDamaged(damaged, good, `${file}:${number}: passed over: ${fault}`, file);
+        const entry = text === null ? "it is too long" : readEntry(text);
+        const isDamaged = typeof entry === "string";
+        if (isDamaged) this.#damaged++;
+        else isLog = true;
+        const fault = isDamaged ? `passed over: ${entry}` : await this.#take(file, number, entry);
+        if (fault !== undefined && faults.length < MAX_FAULTS) faults.push(`${file}:${number}: ${fault}`);
+        if (!isLog && faults.length === MAX_FAULTS) break;
       }
     } catch (error) {
       if ((error as NodeJS.ErrnoException).syscall === undefined) throw error;
       throw new ReplayError(`cannot read ${file}: ${(error as Error).message}`);
     }
-    if (good === 0 && damaged.length > 0) throw noLog(file, damaged[0]!);
-    for (const line of damaged) process.stderr.write(`${line}\n`);
+    // Only now it is known that it is a log at all.
+    if (!isLog && faults.length > 0) throw new ReplayError(`${file} is no decision log (${faults[0]})`);
+    for (const fault of faults) process.stderr.write(`${plain(fault)}\n`);
   }
 
-  /** Those that are told when it is known that the file is a log at all. */
-  #tellDamaged(before: string[], good: number, line: string, file: string): string[] {
-    this.#damaged++;
-    if (good === 0 && before.length + 1 === MAX_DAMAGED) throw noLog(file, before[0] ?? line);
-    return before.length < MAX_DAMAGED ? [...before, line] : before;
-  }
-
-  /** Takes up a line; what is wrong with it, undefined where nothing is. */
-  async #take(file: string, number: number, text: string): Promise<string | undefined> {
-    const entry = readEntry(text);
-    if (typeof entry === "string") return entry;
+  /** Takes up what a line says; answers why that cannot be, undefined where it can. */
+  async #take(file: string, number: number, entry: LogEntry): Promise<string | undefined> {
     if (entry.kind === "outcome") this.#tally.end(entry);
     else if (!entry.asked) this.#tally.passOver();
     else {
-      try {
-        await this.#decide(file, number, entry);
-      } catch (error) {
-        if (error instanceof CaseError) return `it cannot be decided: ${error.message}`;
-        throw error;
-      }
+      const missing = this.#replay.missing.size;
+      const verdict = this.#decide(entry);
+      if (this.#replay.missing.size > missing) this.#tellMissing(file, number, missing);
+      if (typeof verdict === "string") return verdict;
+      await this.#compare(file, number, entry, verdict);
     }
     return undefined;
   }
 
-  async #decide(file: string, number: number, logged: AskedDecision): Promise<void> {
-    const missing = this.#replay.missing.size;
-    const verdict = this.#replay.decide(logged);
-    if (this.#replay.missing.size > missing) this.#tellMissing(file, number, missing);
+  /** A text says why a decision is not replayed: one that cannot be decided is no reason to leave the others. */
+  #decide(logged: AskedDecision): Verdict | string {
+    try {
+      return this.#replay.decide(logged);
+    } catch (error) {
+      this.#tally.giveUp();
+      return `not replayed: ${(error as Error).message}`;
+    }
+  }
+
+  async #compare(file: string, number: number, logged: AskedDecision, verdict: Verdict): Promise<void> {
     await this.#introduce(logged);
     this.#tally.take(logged, verdict);
     if (verdict.isSame || this.#left === 0) return;
@@ -160,9 +162,8 @@ class Run {
     const remedy =
       "log with decision_log.columns: all, or under a policy that reads them, to have what can be had";
     const unknown = "random bits are drawn, the rest is unknown to it";
-    process.stderr.write(
-      `${file}:${number}: ${this.#instance.name} reads ${names}, which the log does not hold: ${unknown} (${remedy})\n`,
-    );
+    const told = `${file}:${number}: ${this.#instance.name} reads ${names}, which the log does not hold`;
+    process.stderr.write(`${plain(`${told}: ${unknown} (${remedy})`)}\n`);
   }
 
   /** The first line, and another where the log goes on with decisions of another policy. */
@@ -174,10 +175,10 @@ class Run {
     if (!this.#flags.json) await print(`${text}\n`);
   }
 
-  /** Prints the summary; false where the exit code is to be 1. */
+  /** Prints the summary; false where the exit code is to be 1: nothing was replayed of what there is, or --same does not hold. */
   async end(): Promise<boolean> {
     const summary = this.#tally.summary();
-    const { asked, different } = summary;
+    const { asked, notReplayed, different } = summary;
     if (this.#flags.json) {
       const { isStateful, missing } = this.#replay;
       const comparisons = [...this.#makers];
@@ -187,15 +188,11 @@ class Run {
       await print(summaryText(summary, this.#replay.isStateful));
       if (this.#damaged > 0) await print(`${this.#damaged} damaged lines were passed over\n`);
     }
-    if (!this.#flags.same) return true;
-    if (asked === 0)
+    if (!this.#flags.same) return asked > 0 || notReplayed === 0;
+    if (asked + notReplayed === 0)
       throw new ReplayError("the log has no decision of a policy: there is nothing to compare");
-    return different === 0;
+    return different + notReplayed === 0;
   }
-}
-
-function noLog(file: string, line: string): ReplayError {
-  return new ReplayError(`${file} is no decision log (${line})`);
 }
 
 async function print(text: string): Promise<void> {

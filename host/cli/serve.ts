@@ -3,7 +3,7 @@ import { randomInt } from "node:crypto";
 import { setFlagsFromString } from "node:v8";
 import { Command } from "commander";
 import { type Logger, pino } from "pino";
-import { type Config, parseConfig } from "../config/config.js";
+import { type Config, MAX_CONFIG_BYTES, parseConfig } from "../config/config.js";
 import { parseWorkerEntry } from "../config/worker-entry.js";
 import { PROCESS_CLOCK } from "../fleet/clock.js";
 import type { ReadWorker } from "../gateway/admin-workers.js";
@@ -74,7 +74,7 @@ export function readWithRemarks(file: string): {
   text: string;
   remarks: string[];
 } {
-  const read = readText(file);
+  const read = readText(file, MAX_CONFIG_BYTES);
   const [text, loaded] =
     "mistake" in read
       ? ["", { mistakes: [read.mistake], warnings: [] }]

@@ -113,6 +113,9 @@ export interface LoadedConfig {
   readonly warnings: readonly Mistake[];
 }
 
+/** Bytes of the largest config: 16,384 workers with all that can be said of them are half of it. */
+export const MAX_CONFIG_BYTES = 16 * 2 ** 20;
+
 const checkShape = compileCheck(ConfigSchema, "the config");
 
 /**

@@ -1,5 +1,5 @@
 // The decision log: the shape of `decision_log`, its rules, and what it comes to.
-import { statSync } from "node:fs";
+import { type Stats, statSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import Type, { type Static } from "typebox";
 import type { DecisionLogOptions } from "../decisions/options.js";
@@ -41,16 +41,19 @@ export function checkDecisionLog(root: Raw, config: string, remarks: Remarks): v
       "value",
       `decision_log.file must be a file of its own, ${what}`,
     );
+  const stats = statsOf(path);
   if (path === resolve(config)) refuse("found this config");
-  else if (isDirectory(path)) refuse(`found the directory ${quote(path)}`);
+  else if (stats?.isDirectory()) refuse(`found the directory ${quote(path)}`);
+  // Whoever opens a pipe may wait for ever.
+  else if (stats && !stats.isFile()) refuse(`found ${quote(path)}, which is no regular file`);
 }
 
-function isDirectory(path: string): boolean {
+function statsOf(path: string): Stats | undefined {
   try {
-    return statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false;
+    return statSync(path, { throwIfNoEntry: false });
   } catch {
     // Whether it can be written is seen when that is tried.
-    return false;
+    return undefined;
   }
 }
 

@@ -3,9 +3,14 @@
 import { MAX_CAPACITY } from "../abi/frame.js";
 import { FAILURES, type Failure } from "../abi/reasons.js";
 
+/** Deeper than any line is nested, with room for members that are not known yet. */
+const MAX_DEPTH = 32;
+/** Longer than any name of a reason. Those of a log are kept to be counted. */
+const MAX_REASON_LENGTH = 1_000;
+
 /** What every line has. */
 interface Entry {
-  /** The process that wrote it. */
+  /** The process that wrote it, in 8 hex digits. */
   readonly run: string;
   /** The decision's number in that process. */
   readonly n: number;
@@ -82,14 +87,17 @@ const orNone =
 
 const isCount = orNone(isFrom(0));
 
-const ENTRY: Checks = { run: isText, n: isFrom(1), time: isNumber };
+const isReason: Check = (value) => isText(value) && (value as string).length <= MAX_REASON_LENGTH;
+const isRun: Check = (value) => isText(value) && /^[0-9a-f]{8}$/.test(value as string);
+
+const ENTRY: Checks = { run: isRun, n: isFrom(1), time: isNumber };
 
 const ASKED: Checks = {
   ...{ model: isText, session: orNull(isText), policy: isText, sha256: orNone(isText) },
   parameters: orNone(isListOf(orNull(isNumber))),
   ...{ instance: isFrom(1), call: isFrom(0), capacity: isFrom(1, MAX_CAPACITY) },
   ...{ workers: isListOf(isText), bound: isFrom(-1), fields: isObject, columns: isObject },
-  ...{ answer: orNull(isFrom(-(2 ** 31), 2 ** 31 - 1)), row: isFrom(0), reason: isText },
+  ...{ answer: orNull(isFrom(-(2 ** 31), 2 ** 31 - 1)), row: isFrom(0), reason: isReason },
   failure: orNone((value) => FAILURES.includes(value as Failure)),
 };
 
@@ -105,6 +113,8 @@ type Counts = Record<string, unknown>;
 
 /** Reads a line; a text says what is wrong with it. */
 export function readEntry(text: string): LogEntry | string {
+  // A list in a list in a list takes hundreds of times its text in memory.
+  if (isDeep(text)) return `it is nested in more than ${MAX_DEPTH} levels`;
   let value: Counts;
   try {
     value = JSON.parse(text);
@@ -118,6 +128,20 @@ export function readEntry(text: string): LogEntry | string {
   const more = kind === "outcome" ? OUTCOME : asked ? ASKED : {};
   const broken = Object.entries({ ...ENTRY, ...more }).find(([name, check]) => !check(value[name]));
   return broken ? wrong(broken[0]) : (value as unknown as LogEntry);
+}
+
+function isDeep(text: string): boolean {
+  let depth = 0;
+  let isInString = false;
+  for (let at = 0; at < text.length; at++) {
+    const character = text[at];
+    if (character === '"') isInString = !isInString;
+    else if (isInString) at += Number(character === "\\");
+    else if (character === "{" || character === "[") depth++;
+    else if (character === "}" || character === "]") depth--;
+    if (depth > MAX_DEPTH) return true;
+  }
+  return false;
 }
 
 function wrong(name: string): string {

@@ -10,7 +10,7 @@ import { sessionId } from "../routing/hash.js";
 import type { Lease } from "../routing/lease.js";
 import type { Pool } from "../routing/pool.js";
 import type { Worker } from "../routing/worker.js";
-import { LineFile } from "./line-file.js";
+import { LineFile, type Pace } from "./line-file.js";
 import type { DecisionLogOptions } from "./options.js";
 
 /** Tells this process's lines from those of others in the same files. */
@@ -30,8 +30,8 @@ export interface DecisionLogHost {
   onError(error: Error): void;
   /** Milliseconds since 1970; default `Date.now`. */
   readonly now?: () => number;
-  /** Milliseconds until a file that could not be written is tried again; default a second. */
-  readonly retryMs?: number;
+  /** When a file is tried again, looked for, given up; by default in seconds. */
+  readonly pace?: Partial<Pace>;
 }
 
 /** How a request ended that a lease was taken for. What is not known is left out. */
@@ -80,7 +80,7 @@ export class DecisionLog {
     this.options = options;
     this.#now = host.now ?? Date.now;
     this.#bound = options.sample * 2 ** 32;
-    this.#file = new LineFile(options, host.onError, host.retryMs);
+    this.#file = new LineFile(options, host.onError, host.pace);
   }
 
   /** Lines that are in the file. */
@@ -137,7 +137,10 @@ export class DecisionLog {
     this.#file.add(`${this.#head("outcome", trace)},${JSON.stringify(rest).slice(1)}\n`);
   }
 
-  /** Writes what waits and closes the file. Never rejects. What comes later is dropped. */
+  /**
+   * Writes what waits and closes the file; what the disk has not taken after some seconds is given up. Never rejects. Then every
+   * line until now is counted, as written or as dropped; what comes later is dropped.
+   */
   close(): Promise<void> {
     return this.#file.close();
   }

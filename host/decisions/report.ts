@@ -37,6 +37,14 @@ interface Side extends Seen {
   readonly answer: number | null;
 }
 
+/** What a terminal may take for a command, or for another line or direction of writing. */
+const UNPRINTABLE = /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu;
+
+/** One line of text, whatever names a log has: what cannot be seen is escaped as in JSON. */
+export function plain(line: string): string {
+  return line.replace(UNPRINTABLE, (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
 /** Says how two decisions differ. */
 export function differenceOf(
   file: string,
@@ -84,7 +92,9 @@ export function differenceText({ file, line, time, model, session, ...rest }: Di
     `  loads   ${seen.map(loadText).join(", ")}, of ${workers} workers; ${boundText(bound)}`,
     ...(whole ? [] : ["  what the policy could remember is not all in the log"]),
     "",
-  ].join("\n");
+  ]
+    .map(plain)
+    .join("\n");
 }
 
 function sideText(side: Side): string {
@@ -112,7 +122,7 @@ export function comparisonText(logged: Maker, { name, policy, parameters }: Repl
     ? `the same module (sha256 ${short(sha256)}), ${parametersText(logged, parameters)}`
     : `another module (sha256 ${short(sha256)}, logged ${short(logged.sha256)})`;
   const kind = policy.manifest.stateful ? "stateful" : "stateless";
-  return `${name} over decisions of ${logged.policy}: ${modules}, ${kind}`;
+  return plain(`${name} over decisions of ${logged.policy}: ${modules}, ${kind}`);
 }
 
 function parametersText({ parameters }: Maker, now: Float64Array): string {
@@ -123,13 +133,15 @@ function parametersText({ parameters }: Maker, now: Float64Array): string {
 
 /** The last lines. */
 export function summaryText(summary: Summary, isStateful: boolean): string {
-  const { decisions, asked, identical, different, elsewhere, changes, logged, now } = summary;
+  const { decisions, asked, notReplayed, identical, different, elsewhere, logged, now } = summary;
   const row = (name: string, ...cells: (string | number)[]) =>
     `  ${name.padEnd(24)}${cells.map((cell) => String(cell).padStart(14)).join("")}`;
   const lines = [
-    `${decisions} decisions, ${asked} of them a policy's: ${identical} identical, ${different} different (${elsewhere} on another worker)`,
+    `${decisions} decisions, ${asked + notReplayed} of them a policy's: ${identical} identical, ` +
+      `${different} different (${elsewhere} on another worker)` +
+      (notReplayed > 0 ? `, ${notReplayed} not replayed` : ""),
     ...(isStateful ? [wholeText(summary)] : []),
-    ...changes.map(({ from, to, count }) => `  ${`${from} -> ${to}`.padEnd(48)}${count}`),
+    ...changeLines(summary),
     row("", "logged", "now"),
     ...(["kept", "moved", "placed"] as const).map((stay) => row(stay, logged[stay], now[stay])),
   ];
@@ -147,6 +159,12 @@ export function summaryText(summary: Summary, isStateful: boolean): string {
     both("tokens from the cache", ({ cachedShare }) => share(cachedShare)),
   );
   return `${lines.join("\n")}\n`;
+}
+
+function changeLines({ changes, otherChanges }: Summary): string[] {
+  const line = (name: string, count: number) => `  ${name.padEnd(48)}${count}`;
+  const lines = changes.map(({ from, to, count }) => line(plain(`${from} -> ${to}`), count));
+  return otherChanges > 0 ? [...lines, line("other changes", otherChanges)] : lines;
 }
 
 function wholeText({ asked, whole, wholeDifferent }: Summary): string {

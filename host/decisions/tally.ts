@@ -5,6 +5,9 @@ import { type Decided, reasonText, type Verdict } from "./replay.js";
 
 /** Decisions that are remembered until it is read how they ended. */
 const MAX_OPEN = 2 ** 18;
+/** Changes of the reason that are told, and that are told from each other at all. */
+const MAX_CHANGES = 50;
+const MAX_KNOWN_CHANGES = 2 ** 14;
 /** Steps of the measure of times: a median is right to half a percent. */
 const STEP = Math.log(1.01);
 
@@ -14,6 +17,13 @@ export interface Stays {
   kept: number;
   moved: number;
   placed: number;
+}
+
+/** From the logged reason to the present one. */
+interface Change {
+  readonly from: string;
+  readonly to: string;
+  count: number;
 }
 
 /** How requests ended. */
@@ -28,8 +38,10 @@ export interface Endings {
 
 export interface Summary {
   readonly decisions: number;
-  /** Those that a policy was asked for. */
+  /** Those that a policy was asked for, and was again. */
   readonly asked: number;
+  /** Those that a policy was asked for and that could not be decided anew. */
+  readonly notReplayed: number;
   readonly identical: number;
   readonly different: number;
   /** Of those the ones that go to another worker. */
@@ -37,8 +49,9 @@ export interface Summary {
   /** Decisions before which nothing is missing that a policy could remember, and those of them that are different. */
   readonly whole: number;
   readonly wholeDifferent: number;
-  /** From the logged reason to the present one, the most frequent first. */
-  readonly changes: readonly { readonly from: string; readonly to: string; readonly count: number }[];
+  /** The most frequent first, and how many decisions changed in other ways. */
+  readonly changes: readonly Readonly<Change>[];
+  readonly otherChanges: number;
   readonly logged: Readonly<Stays>;
   readonly now: Readonly<Stays>;
   /** Of the requests on which both agree, and of those on which they do not: under the logged decision. */
@@ -49,11 +62,12 @@ export interface Summary {
 export class Tally {
   #own = 0;
   #asked = 0;
+  #notReplayed = 0;
   #identical = 0;
   #elsewhere = 0;
   #whole = 0;
   #wholeDifferent = 0;
-  readonly #changes = new Map<string, { from: string; to: string; count: number }>();
+  readonly #changes = new Map<string, Change>();
   readonly #logged: Stays = { kept: 0, moved: 0, placed: 0 };
   readonly #now: Stays = { kept: 0, moved: 0, placed: 0 };
   /** By the decision, whether it is the same. */
@@ -64,6 +78,11 @@ export class Tally {
   /** A decision that no policy was asked for. */
   passOver(): void {
     this.#own++;
+  }
+
+  /** A decision that could not be decided anew. */
+  giveUp(): void {
+    this.#notReplayed++;
   }
 
   take(logged: AskedDecision, { now, isSame, isWhole }: Verdict): void {
@@ -87,15 +106,19 @@ export class Tally {
   }
 
   summary(): Summary {
+    const different = this.#asked - this.#identical;
+    const changes = [...this.#changes.values()].sort((a, b) => b.count - a.count).slice(0, MAX_CHANGES);
     return {
-      decisions: this.#own + this.#asked,
+      decisions: this.#own + this.#asked + this.#notReplayed,
       asked: this.#asked,
+      notReplayed: this.#notReplayed,
       identical: this.#identical,
-      different: this.#asked - this.#identical,
+      different,
       elsewhere: this.#elsewhere,
       whole: this.#whole,
       wholeDifferent: this.#wholeDifferent,
-      changes: [...this.#changes.values()].sort((a, b) => b.count - a.count),
+      changes,
+      otherChanges: changes.reduce((left, { count }) => left - count, different),
       logged: this.#logged,
       now: this.#now,
       agreed: this.#agreed.figures(),
@@ -108,9 +131,9 @@ export class Tally {
     if (logged.row !== now.row) this.#elsewhere++;
     const [from, to] = [reasonText(logged), reasonText(now)];
     const key = JSON.stringify([from, to]);
-    const change = this.#changes.get(key) ?? { from, to, count: 0 };
-    change.count++;
-    this.#changes.set(key, change);
+    const change = this.#changes.get(key);
+    if (change) change.count++;
+    else if (this.#changes.size < MAX_KNOWN_CHANGES) this.#changes.set(key, { from, to, count: 1 });
   }
 }
 

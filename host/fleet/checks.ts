@@ -24,7 +24,7 @@ const MAX_MODELS_LISTED = 256;
 /** Hears what a worker answers. */
 export interface ChecksListener {
   /** Whether it is not well while it does not list its models. */
-  readonly needsModels: boolean;
+  needsModels(): boolean;
   /** The models it lists. May throw: then the check failed. */
   onModels(models: readonly ModelEntry[]): void;
   /** It is another process than it was. */
@@ -100,7 +100,7 @@ export class Checks {
     try {
       if (path !== null) await this.#get(path, timeoutMs, MAX_PAGE_BYTES);
       const models = this.#models();
-      if (path === null || this.#listener.needsModels) await models;
+      if (path === null || this.#listener.needsModels()) await models;
       else await models.catch(() => {});
       if (!this.#stopped) this.#member.passed(this.#clock.now());
     } catch (error) {

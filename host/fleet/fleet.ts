@@ -33,8 +33,11 @@ export interface FleetListener {
   onState(worker: Worker, view: MemberView): void;
   /** It is another process than before: its sessions start anew. */
   onRestart(worker: Worker): void;
-  /** What requests for these models wait for may have come: a worker that is ready, or has room, or will never have any. */
-  onChange(models: readonly string[]): void;
+  /**
+   * What requests for these models wait for may have come: a worker that is ready, or has room, or will never have any. Null where it may
+   * be any model.
+   */
+  onChange(models: readonly string[] | null): void;
   /** The time of a drained worker's requests is over. */
   onDeadline(worker: Worker): void;
 }
@@ -66,8 +69,8 @@ export class Fleet<L extends Line> {
   #options: FleetOptions;
   readonly #all = new Map<Worker, Enlisted<L>>();
   readonly #byId = new Map<string, Worker>();
-  /** The models of which there is news, and the workers that came, while several changes are made. */
-  #changed: { models: Set<string>; come: Enlisted<L>[] } | null = null;
+  /** The models of which there is news, the workers that came, and what the others carry, while several changes are made. */
+  #changed: { models: Set<string>; come: Enlisted<L>[]; loads: WarmLoads; isAny: boolean } | null = null;
   /** Removed, with requests still under way. */
   readonly #leaving = new Set<Enlisted<L>>();
   #stopTicking: () => void = () => {};
@@ -84,10 +87,11 @@ export class Fleet<L extends Line> {
   configure(options: FleetOptions): void {
     this.#options = options;
     const now = this.#parts.clock.now();
+    const loads = this.#warmLoads(now);
     for (const enlisted of this.#all.values()) {
       enlisted.member.configure(options, now);
       enlisted.checks.configure(options);
-      this.#judge(enlisted);
+      this.#judge(enlisted, loads);
     }
   }
 
@@ -98,14 +102,15 @@ export class Fleet<L extends Line> {
 
   /**
    * Adds a worker, named by `source`, to the router. It is eligible when it has answered. Throws what `Router.addWorker` throws,
-   * and a TypeError for a url that cannot be read; nothing is changed then.
+   * and a TypeError for a url that cannot be read; nothing is changed then. `expected` are the models that it serves until it tells, where
+   * none are named.
    */
-  add(named: NamedWorker, source: string): Worker {
+  add(named: NamedWorker, source: string, expected: readonly string[] = []): Worker {
     const { router, reach, clock } = this.#parts;
     const options = this.#options;
     const { id, url, apiKey, models, weight, slots, maxInFlight = Number.POSITIVE_INFINITY } = named;
     const line = reach(url, apiKey);
-    const worker = router.addWorker({ id, url, models: models ?? [], weight, slots, ready: false });
+    const worker = router.addWorker({ id, url, models: models ?? expected, weight, slots, ready: false });
     const memberOptions = {
       ...{ fleet: options, source, maxInFlight, isLate: this.#isSettled },
       mayOpen: () => this.#mayOpen(worker),
@@ -114,9 +119,10 @@ export class Fleet<L extends Line> {
     const enlisted: Enlisted<L> = {
       ...{ member, line, named, listed: [], known: models !== undefined },
       checks: new Checks(member, line, options, clock, {
-        needsModels: models === undefined,
+        needsModels: () => enlisted.named.models === undefined,
         onModels: (listed) => {
-          if (models === undefined) this.#setModels(worker, [...new Set(listed.map(({ id }) => id))]);
+          if (enlisted.named.models === undefined)
+            this.#setModels(worker, [...new Set(listed.map(({ id }) => id))]);
           enlisted.listed = listed;
           enlisted.known = true;
         },
@@ -134,16 +140,18 @@ export class Fleet<L extends Line> {
   }
 
   /**
-   * Has a worker be as it is named, under its id: adds it, or changes what is there. One that is to be reached elsewhere, or shown
-   * another key, is another worker. Throws what `add` throws.
+   * Has a worker be as it is named, under its id: adds it, or changes what is there. One that is to be reached elsewhere is
+   * another worker. Throws what `add` throws.
    */
   put(named: NamedWorker, source: string): Worker {
     const existing = this.find(named.id);
     if (!existing) return this.add(named, source);
     const enlisted = this.#all.get(existing)!;
-    if (isOther(enlisted.named, named)) return this.#replace(existing, named, source);
+    if (enlisted.named.url !== named.url) return this.#replace(existing, named, source);
     if (named.models) this.#setModels(existing, named.models);
     existing.refit(named);
+    if (enlisted.named.apiKey !== named.apiKey) enlisted.line.show(named.apiKey);
+    enlisted.known ||= named.models !== undefined;
     enlisted.named = named;
     enlisted.member.source = source;
     enlisted.member.maxInFlight = named.maxInFlight ?? Number.POSITIVE_INFINITY;
@@ -154,13 +162,14 @@ export class Fleet<L extends Line> {
   /** Makes several changes: what waits for a worker hears of them when all are made. Throws what `make` throws. */
   change<T>(make: () => T): T {
     if (this.#changed) return make();
-    const changed = { models: new Set<string>(), come: [] };
+    const loads = this.#warmLoads(this.#parts.clock.now());
+    const changed = { models: new Set<string>(), come: [], loads, isAny: false };
     this.#changed = changed;
     try {
-      return make();
+      return this.#parts.router.change(make);
     } finally {
       this.#changed = null;
-      this.#parts.listener.onChange([...changed.models]);
+      this.#parts.listener.onChange(changed.isAny ? null : [...changed.models]);
       this.#look(changed.come);
     }
   }
@@ -339,6 +348,15 @@ export class Fleet<L extends Line> {
     return ready.length === 0 ? 0 : Math.min(...ready.map(({ member }) => member.heldOffMs(now)));
   }
 
+  /** Whether a worker that has joined is being looked at for the first time, and serves the model, or may. */
+  isAwaited(model: string): boolean {
+    for (const { member, known } of this.#all.values()) {
+      if (!member.isLate || member.state !== "starting") continue;
+      if (!known || member.worker.models.includes(model)) return true;
+    }
+    return false;
+  }
+
   /** Whether there is no worker, or one whose models are not known yet. */
   get incomplete(): boolean {
     if (this.#all.size === 0) return true;
@@ -363,14 +381,17 @@ export class Fleet<L extends Line> {
     void this.#parts.reach(named.url, named.apiKey).destroy();
     return this.change(() => {
       if (named.models) this.#setModels(existing, named.models);
+      const { models } = existing;
       this.remove(existing);
-      return this.add(named, source);
+      // A pool that loses its last worker would be none, and what waits there have nothing to wait for.
+      return this.add(named, source, models);
     });
   }
 
-  #announce(models: readonly string[]): void {
-    if (this.#changed) for (const model of models) this.#changed.models.add(model);
-    else this.#parts.listener.onChange(models);
+  #announce(models: readonly string[] | null): void {
+    if (!this.#changed) this.#parts.listener.onChange(models);
+    else if (models === null) this.#changed.isAny = true;
+    else for (const model of models) this.#changed.models.add(model);
   }
 
   /** Requests may wait for a model that it serves only now, or in vain for one that it serves no more. */
@@ -437,7 +458,10 @@ export class Fleet<L extends Line> {
     }
   }
 
-  #judge({ member }: Enlisted<L>, loads = this.#warmLoads(this.#parts.clock.now())): void {
+  #judge(
+    { member, known }: Enlisted<L>,
+    loads = this.#changed?.loads ?? this.#warmLoads(this.#parts.clock.now()),
+  ): void {
     const { clock, listener } = this.#parts;
     const { worker } = member;
     const now = clock.now();
@@ -445,7 +469,7 @@ export class Fleet<L extends Line> {
     // It is not warm itself, where that is asked.
     const changed = member.judge(now, () => loads.meanOver(worker.models));
     if (changed) listener.onState(worker, member.view(now));
-    if (changed || (worker.hasRoom && !had)) this.#announce(worker.models);
+    if (changed || (worker.hasRoom && !had)) this.#announce(known ? worker.models : null);
   }
 
   #pauseOf({ member }: Enlisted<L>): number {
@@ -480,13 +504,4 @@ export class Fleet<L extends Line> {
       return 2 * (out + 1) <= peers.length;
     });
   }
-}
-
-/** Whether a worker is to be reached in another way, or to be asked for its models where it was not, or the reverse. */
-function isOther(before: NamedWorker, after: NamedWorker): boolean {
-  return (
-    before.url !== after.url ||
-    before.apiKey !== after.apiKey ||
-    (before.models === undefined) !== (after.models === undefined)
-  );
 }

@@ -47,6 +47,8 @@ export class Member {
   readonly worker: Worker;
   source: string;
   maxInFlight: number;
+  /** Whether it joined workers that were at work already. */
+  readonly isLate: boolean;
   readonly #health: Health;
   #breaker: Breaker | null;
   readonly #mayOpen: () => boolean;
@@ -77,6 +79,7 @@ export class Member {
     this.#slowStart = new SlowStart(fleet.health.slowStartMs);
     this.#signals = new WorkerSignals(fleet.signals.staleAfterMs);
     this.#since = now;
+    this.isLate = isLate;
     this.#startsSlowly = isLate;
   }
 

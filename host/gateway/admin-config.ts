@@ -13,7 +13,7 @@ export function addConfig(app: FastifyInstance, config: ConfigControl): void {
   app.post<{ Querystring: Query }>("/admin/reload", async ({ query }) => {
     refuseOthers(query, []);
     const { mistakes, ...report } = await config.reload("admin");
-    if (report.result === "applied") return report;
+    if (report.result === "applied") return mistakes.length > 0 ? { ...report, mistakes } : report;
     throw new AdminError({ status: 400, code: "invalid_config", message: mistakes.join("\n") });
   });
 }

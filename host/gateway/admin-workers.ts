@@ -48,7 +48,11 @@ export function addWorkers(app: FastifyInstance, context: AdminWorkersContext): 
       return workerView(worker, source, maxInFlight, view);
     }),
     discovery: discovery.views().map(({ ageMs, ...source }) => ({ ...source, age_ms: rounded(ageMs) })),
-    queue: { waiting: admission.sizes(), refused: admission.refused, expired: admission.expired },
+    queue: {
+      waiting: Object.fromEntries(admission.sizes()),
+      refused: admission.refused,
+      expired: admission.expired,
+    },
   });
   app.get<Params>("/admin/workers/:id", ({ params, query }) => {
     refuseOthers(query, []);

@@ -77,8 +77,8 @@ export class Admission {
   }
 
   /** Requests in line for each model that has any. */
-  sizes(): Record<string, number> {
-    return Object.fromEntries([...this.#lines].map(([model, { size }]) => [model, size]));
+  sizes(): Map<string, number> {
+    return new Map([...this.#lines].map(([model, { size }]) => [model, size]));
   }
 
   /** Whether others wait for the model, so that whoever comes now is behind them; what retries wait for may not be all there is. */
@@ -121,12 +121,13 @@ export class Admission {
   }
 
   /**
-   * Something may have come free for these models: whoever is first tries again, and so on until there is nothing more. Of several
+   * Something may have come free for these models, for any where there is null: whoever is first tries again, and so on until there is nothing more. Of several
    * lines that moves first whose first one has waited longest.
    */
-  move(models: readonly string[]): void {
+  move(models: readonly string[] | null): void {
     if (this.#lines.size === 0) return;
-    const lines = models.map((model) => this.#lines.get(model)).filter((line) => line !== undefined);
+    const named = models ?? [...this.#lines.keys()];
+    const lines = named.map((model) => this.#lines.get(model)).filter((line) => line !== undefined);
     for (const line of lines.sort((a, b) => a.since - b.since)) this.#move(line);
   }
 

@@ -17,7 +17,9 @@ export interface ReloadReport {
   readonly changed: readonly string[];
   /** Keys that stay what they were until a restart. */
   readonly restart_needed: readonly RestartNeeded[];
-  /** What is wrong, a line each: `FILE:LINE:COLUMN: ...`. Nothing was changed then. */
+  /**
+   * What is wrong, a line each: `FILE:LINE:COLUMN: ...`. Nothing was changed then; or, where it was applied, which workers could not be had.
+   */
   readonly mistakes: readonly string[];
   readonly warnings: readonly string[];
 }
@@ -46,7 +48,7 @@ export interface LastReload {
   readonly at: number;
   /** What asked for it: the file changed, a signal, an operator's call. */
   readonly by: "watch" | "signal" | "admin";
-  /** Why it failed; they stand until one is applied. */
+  /** As in its report; they stand until the next one. */
   readonly mistakes: readonly string[];
 }
 

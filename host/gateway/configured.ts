@@ -18,7 +18,9 @@ export class ConfiguredWorkers {
   constructor(fleet: Fleet<Line>, workers: readonly NamedWorker[]) {
     this.#fleet = fleet;
     this.#workers = byId(workers);
-    for (const worker of workers) fleet.add(worker, SOURCE);
+    fleet.change(() => {
+      for (const worker of workers) fleet.add(worker, SOURCE);
+    });
   }
 
   /**

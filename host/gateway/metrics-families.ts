@@ -301,9 +301,9 @@ function config({ scene }: MetricsReading): Family[] {
     }),
     by(
       "hawser_config_last_reload_successful",
-      "Whether the last reload was applied, or there was none",
+      "Whether the last reload was applied, with all workers of the config, or there was none",
       (status) => {
-        return Number(status.lastReload?.result !== "failed");
+        return Number((status.lastReload?.mistakes ?? []).length === 0);
       },
     ),
     by(

@@ -112,7 +112,7 @@ function modelsOf(
   const models = new Map<string, ModelScene>();
   for (const { worker, view } of workers.values()) {
     for (const model of worker.models) {
-      const scene = models.get(model) ?? { ready: 0, eligible: 0, waiting: waiting[model] ?? 0 };
+      const scene = models.get(model) ?? { ready: 0, eligible: 0, waiting: waiting.get(model) ?? 0 };
       if (view.state === "ready") scene.ready++;
       if (worker.eligible) scene.eligible++;
       models.set(model, scene);

@@ -50,6 +50,8 @@ export const EXPECTED_OUTCOMES = [
   "worker_timeout",
   "worker_error",
   "worker_drained",
+  "worker_answered_5xx",
+  "answered_429",
   "request_timeout",
 ];
 

@@ -78,7 +78,7 @@ export class Plane {
     this.metrics = new GatewayMetrics({
       ...{ router, fleet: this.fleet, admission: this.admission, discovery: this.discovery, endpoints },
       ...{ retries: this.#retries, underWay: this.underWay, bodies: this.#bodies, config: options.config },
-      decisionLog: () => this.#decisions.log ?? undefined,
+      decisionLog: () => (this.#decisions.log ? this.#decisions.lines : undefined),
       ...{ version: options.version ?? "", withProcess: options.withProcess ?? false },
     });
     this.#decisions = new DecisionWatch(this.metrics);
@@ -118,19 +118,17 @@ export class Plane {
   async stop(): Promise<void> {
     this.#stopBeating();
     this.discovery.stop();
-    await this.#decisions.log?.close();
+    await this.#decisions.replaceLog(null);
   }
 
   /** Logs decisions by the settings of now. */
   #logDecisions(): void {
     const { decisionLog: options } = this.settings;
-    const before = this.#decisions.log;
-    if (isDeepStrictEqual(before?.options, options)) return;
+    if (isDeepStrictEqual(this.#decisions.log?.options, options)) return;
     const { log } = this.#options;
     const onError = ({ message }: Error) =>
       log.error({ file: options?.file, error: message }, "the decision log cannot be written");
-    this.#decisions.log = options ? new DecisionLog(options, { onError }) : null;
-    void before?.close();
+    void this.#decisions.replaceLog(options ? new DecisionLog(options, { onError }) : null);
   }
 
   #contextOf(settings: GatewaySettings): ExchangeContext {

@@ -112,7 +112,7 @@ export class RequestRecord {
   ended(outcome: string, failures: readonly string[], isError: boolean): void {
     const { clock, outcomes, metrics, requestLog } = this.#context;
     outcomes.count(outcome);
-    metrics.requestEnded(this.path, outcome, this.#model, clock.now() - this.#cameAt);
+    metrics.requestEnded(this.path, this.#kindOf(outcome), this.#model, clock.now() - this.#cameAt);
     requestLog.ended(this, outcome, failures, isError);
     this.#logDecision(outcome, this.status);
   }
@@ -125,6 +125,13 @@ export class RequestRecord {
       first_byte: since(this.#firstByteAt),
       total: since(this.#context.clock.now()),
     };
+  }
+
+  /** An answer that was passed on whole may have been its worker's error. */
+  #kindOf(outcome: string): string {
+    if (outcome !== "complete") return outcome;
+    if (this.status >= 500) return "worker_answered_5xx";
+    return this.status === 429 ? "answered_429" : outcome;
   }
 
   #logDecision(outcome: string, status: number | undefined): void {

@@ -281,10 +281,15 @@ function addOwnRoutes(app: FastifyInstance, plane: Plane, config: ConfigControl 
     const workers = status.workers.map((worker, i) => ({ ...worker, reason: fleet.reason(known[i]!) }));
     const health = {
       ...{ status: summary, ...status, data_plane: dataPlaneView(plane.context), workers },
-      ...(reload && { config: { generation: reload.generation, mistakes } }),
+      ...(reload && { config: { generation: reload.generation, mistakes: mistakes.map(forEverybody) } }),
     };
     return reply.code(ready ? 200 : 503).send(health);
   });
+}
+
+/** A mistake of the config for whoever asks: its place, without the directories, and what is wrong, without what is quoted. */
+function forEverybody(mistake: string): string {
+  return mistake.replace(/^.*?[\\/](?=[^\\/:]*:\d+:\d+: )/, "").replace(/"(?:[^"\\]|\\.)*"/g, '"***"');
 }
 
 /** What is under way, what it holds in memory, and how requests have ended so far. */

@@ -12,7 +12,7 @@ export class Upstream implements Line {
   readonly #host: string;
   readonly #basePath: string;
   readonly #via: string;
-  readonly #authorization: string | undefined;
+  #authorization: string | undefined;
 
   /**
    * `url` may have a path, which is put before that of every request; a connection is open within `connectMs` or
@@ -23,8 +23,12 @@ export class Upstream implements Line {
     this.#host = parsed.host;
     this.#basePath = parsed.pathname.replace(/\/+$/, "");
     this.#via = via;
-    this.#authorization = apiKey === undefined ? undefined : `Bearer ${apiKey}`;
+    this.show(apiKey);
     this.#pool = new ConnectionPool(parsed, connectMs);
+  }
+
+  show(apiKey: string | undefined): void {
+    this.#authorization = apiKey === undefined ? undefined : `Bearer ${apiKey}`;
   }
 
   /** How long a connection may take to open, from now on. */

@@ -89,24 +89,35 @@ export class WorkerSearch {
     this.#listener.onLine();
     this.#waiting = {
       ...{ model: this.#ask.request.model!, since: clock.now(), exclude, isBound },
-      tryAgain: () => this.#seek(exclude),
+      tryAgain: () => this.#seek(exclude, true),
     };
     admission.join(this.#waiting);
   }
 
-  #seek(exclude: readonly Worker[]): Try {
+  #seek(exclude: readonly Worker[], isInLine = false): Try {
     const { request } = this.#ask;
     let lease: Lease;
     try {
       lease = this.#context.router.acquire(exclude.length === 0 ? request : { ...request, exclude });
     } catch (error) {
       // A pinned request would hold up those behind it that other workers have room for.
-      if (isFull(error) && request.pin === undefined) return "full";
+      if (this.#isWorthWaiting(error, isInLine) && request.pin === undefined) return "full";
       this.#refuseBy(error);
       return "gone";
     }
     this.#listener.onLease(lease);
     return "gone";
+  }
+
+  /**
+   * Whether a worker may be had in a moment: because one that is full will have room, or one that has joined is being looked at. Nobody
+   * begins to wait for a model that no worker is known to serve: it may be a client's invention.
+   */
+  #isWorthWaiting(error: unknown, isInLine: boolean): boolean {
+    if (!(error instanceof NoWorkerError)) return false;
+    if (error.code === "full") return true;
+    const mayCome = error.code === "no_worker" || isInLine;
+    return mayCome && this.#context.fleet.isAwaited(this.#ask.request.model!);
   }
 
   #refuseBy(error: unknown): void {

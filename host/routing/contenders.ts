@@ -15,6 +15,8 @@ export interface PolicyInstance {
 /** A policy instance of a router, and how it does over all pools. */
 export class Contender {
   readonly health = new PolicyHealth();
+  /** Why it does not start over as many rows as some pool has; null where it does everywhere. It is passed over there. */
+  refusal: string | null = null;
 
   constructor(readonly instance: PolicyInstance) {}
 }

@@ -7,14 +7,22 @@ import type { SessionOptions } from "./requests.js";
 /** A change that is being prepared. See `Router.prepare`. */
 export class Preparation {
   readonly contenders: Contenders;
+  /** What decided when it was begun. */
+  readonly before: Contenders;
   /** How sessions are bound from then on. */
   readonly session: SessionOptions;
   readonly #pools: () => Iterable<Pool>;
   readonly #seats = new Map<Pool, Seats>();
 
   /** `pools` are those that there are at the time. */
-  constructor(contenders: Contenders, session: SessionOptions, pools: () => Iterable<Pool>) {
+  constructor(
+    contenders: Contenders,
+    before: Contenders,
+    session: SessionOptions,
+    pools: () => Iterable<Pool>,
+  ) {
     this.contenders = contenders;
+    this.before = before;
     this.session = session;
     this.#pools = pools;
   }

@@ -118,6 +118,8 @@ export interface PolicyStatus {
   readonly reason?: string;
   /** Whether it is what the first one's name stood for before the last change of that. */
   readonly previous?: true;
+  /** Why it does not start over as many workers as some model has: there it is passed over. */
+  readonly not_started?: string;
   /** Answers that were not used, by kind. */
   readonly failures: Partial<Record<Failure, number>>;
 }

@@ -15,6 +15,8 @@ export class Roster {
   contenders: readonly Contender[];
   readonly #scopeOf: (model: string) => Scope;
   readonly #hashes = new Set<number>();
+  /** The pools that change, while several changes are made. */
+  #touched: Set<Pool> | null = null;
 
   /** Every pool is decided over by `contenders`; `scopeOf` makes the scope of a model's sessions. */
   constructor(contenders: readonly Contender[], scopeOf: (model: string) => Scope) {
@@ -24,7 +26,25 @@ export class Roster {
 
   /** Adds workers to a roster that has none. Throws what `add` throws. */
   fill(workers: readonly WorkerOptions[]): void {
-    for (const worker of workers) this.add(worker);
+    this.change(() => {
+      for (const worker of workers) this.add(worker);
+    });
+  }
+
+  /** Makes several changes: rows are numbered anew, and pools without workers go, when all are made. Throws what `make` throws. */
+  change<T>(make: () => T): T {
+    if (this.#touched) return make();
+    const touched = new Set<Pool>();
+    this.#touched = touched;
+    try {
+      return make();
+    } finally {
+      this.#touched = null;
+      for (const pool of touched) {
+        if (pool.size === 0) this.pools.delete(pool.model);
+        pool.settle();
+      }
+    }
   }
 
   /** See `Router.addWorker`. */
@@ -49,6 +69,10 @@ export class Roster {
 
   /** See `Router.setModels`. */
   setModels(worker: Worker, models: readonly string[]): void {
+    this.change(() => this.#setModels(worker, models));
+  }
+
+  #setModels(worker: Worker, models: readonly string[]): void {
     if (this.workers.get(worker.id) !== worker)
       throw new RangeError(`worker "${worker.id}" is not this router's`);
     checkModels(models);
@@ -56,8 +80,13 @@ export class Roster {
     const comes = [...new Set(models)].filter((model) => !before.includes(model));
     const goes = before.filter((model) => !models.includes(model));
     if (comes.length + goes.length === 0) return;
-    this.#enter(worker, comes);
     this.#leave(worker, goes);
+    try {
+      this.#enter(worker, comes);
+    } catch (error) {
+      this.#enter(worker, goes);
+      throw error;
+    }
     worker.models = [...new Set(models)];
   }
 
@@ -82,29 +111,39 @@ export class Roster {
   /** Has a worker be in the pools of these models, or in none of them. */
   #enter(worker: Worker, models: readonly string[]): void {
     try {
-      for (const model of models) this.#poolOf(model).add(worker);
+      for (const model of models) this.#touch(this.#poolOf(model)).add(worker);
     } catch (error) {
       this.#leave(worker, models);
       throw error;
     }
   }
 
-  /** Has a worker be in no pool of these models; a pool without workers is none. */
+  /** Has a worker be in no pool of these models. */
   #leave(worker: Worker, models: readonly string[]): void {
     for (const model of models) {
       const pool = this.pools.get(model);
-      if (pool && worker.rowIn(pool) >= 0) pool.remove(worker);
-      if (pool?.workers.length === 0) this.pools.delete(model);
+      if (pool?.has(worker)) this.#touch(pool).remove(worker);
     }
+  }
+
+  #touch(pool: Pool): Pool {
+    this.#touched!.add(pool);
+    return pool;
   }
 
   #poolOf(model: string): Pool {
     const existing = this.pools.get(model);
     if (existing) return existing;
     // Each pool has an instance of its own, and each instance reserves some 10 GB of address space.
-    if (this.pools.size >= MAX_MODELS) throw new RangeError(`at most ${MAX_MODELS} models can be served`);
+    if (this.pools.size >= MAX_MODELS && this.#served() >= MAX_MODELS)
+      throw new RangeError(`at most ${MAX_MODELS} models can be served`);
     const pool = new Pool(model, this.#scopeOf(model), this.contenders);
     this.pools.set(model, pool);
     return pool;
+  }
+
+  /** Models that have workers, once all changes are made. */
+  #served(): number {
+    return [...this.pools.values()].filter(({ size }) => size > 0).length;
   }
 }

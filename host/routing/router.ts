@@ -103,6 +103,14 @@ export class Router {
     return worker;
   }
 
+  /**
+   * Makes several changes of workers, such as adding many: nothing decides before all are made, and they take a small part of the time.
+   * Throws what `make` throws; what was changed by then stays.
+   */
+  change<T>(make: () => T): T {
+    return this.#roster.change(make);
+  }
+
   /** Removes a worker; its requests in flight keep counting on their own object. Does nothing for one that is not here. */
   removeWorker(worker: Worker): void {
     if (this.#roster.remove(worker)) this.#bindings.dismiss(worker);
@@ -179,6 +187,7 @@ export class Router {
     const held = new Map<string, { instances: number; bytes: number }>();
     for (const pool of this.#roster.pools.values()) {
       for (const { name, live } of pool.seats) {
+        if (!live) continue;
         const { instances, bytes } = held.get(name) ?? { instances: 0, bytes: 0 };
         held.set(name, { instances: instances + 1, bytes: bytes + live.memoryBytes });
       }
@@ -199,14 +208,16 @@ export class Router {
     if (wanted !== maxBindings)
       throw new RangeError(`session.maxBindings cannot change from ${maxBindings} to ${wanted}`);
     const contenders = chooseContenders(change, this.#contenders);
-    return new Preparation(contenders, session, () => this.#roster.pools.values());
+    return new Preparation(contenders, this.#contenders, session, () => this.#roster.pools.values());
   }
 
   /**
    * Has a change take effect, between two decisions, whole or not at all. What `step` has left to do is done first: throws what
-   * that throws.
+   * that throws, and an Error for a change that another one has overtaken.
    */
   apply(preparation: Preparation): void {
+    if (preparation.before !== this.#contenders)
+      throw new Error("another change has taken effect since this one was prepared");
     while (preparation.step());
     const { contenders, session } = preparation;
     const { ttlMs = DEFAULT_TTL_MS, whenFull = "evict-idle" } = session;
@@ -480,6 +491,7 @@ export class Router {
         state: quarantine !== null ? "quarantined" : contender === deciding ? "deciding" : "standby",
         ...(quarantine !== null && { reason: quarantine }),
         ...(contender === this.#contenders.previous && { previous: true }),
+        ...(contender.refusal !== null && { not_started: contender.refusal }),
         failures: health.failures(),
       };
     });

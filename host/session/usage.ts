@@ -22,7 +22,8 @@ const FIRST_SIZE = 1_024;
  * The name with its colon and the brace of an object. In a string the second quote would be escaped; the first one alone is, where
  * a longer name ends like this.
  */
-const KEY = /(?<=[^\\])"usage"[ \t\r\n]*:[ \t\r\n]*\{/g;
+const KEY = /(?<=[^\\])"usage"[ \t\r\n]*:[ \t\r\n]*\{/;
+const KEY_HERE = new RegExp(KEY, "y");
 /** Levels at which a usage stands: at the top, and in events also one below, in `response` or `message`. */
 const IN_TEXT: readonly number[] = [1];
 const IN_EVENT: readonly number[] = [1, 2];
@@ -95,43 +96,68 @@ function usagesOfEvents(text: string): Counts[] {
 
 /** Those at the top of a JSON text whose end may be missing. */
 function usagesFrom(text: string): Counts[] {
-  return candidatesIn(text).flatMap(({ at, from }) =>
-    depthOver(text, 0, at) === 1 ? countsAt(text, from) : [],
-  );
+  const { candidates } = scan(text, 0);
+  return candidates.flatMap((candidate) => (candidate.depth === 1 ? countsIn(text, candidate) : []));
 }
 
-/** Those on one of the levels of a JSON text whose beginning may be missing. */
+/** Those on one of the levels of a JSON text whose beginning may be missing: from the first name on, nothing is in a string. */
 function usagesUpTo(text: string, levels: readonly number[]): Counts[] {
-  return candidatesIn(text).flatMap(({ at, from }) =>
-    levels.includes(-depthOver(text, at, text.length)) ? countsAt(text, from) : [],
+  const first = text.search(KEY);
+  if (first < 0) return [];
+  const { candidates, depth: last } = scan(text, first);
+  return candidates.flatMap((candidate) =>
+    levels.includes(candidate.depth - last) ? countsIn(text, candidate) : [],
   );
 }
 
 interface Candidate {
-  /** Where its name starts, and its object. */
-  readonly at: number;
+  /** Containers around it that were opened since the scan began, less those that were closed. */
+  readonly depth: number;
+  /** Where its object starts, and where that ends: at the text's end where it is not whole. */
   readonly from: number;
+  end: number;
 }
 
-function candidatesIn(text: string): Candidate[] {
-  return [...text.matchAll(KEY)].map(({ 0: { length }, index }) => ({ at: index, from: index + length - 1 }));
+interface Scan {
+  readonly candidates: readonly Candidate[];
+  /** At the end; NaN where that is in a string. */
+  readonly depth: number;
 }
 
-/** Containers that are opened less those that are closed from `at`, outside of a string, to `end`; NaN where that is in one. */
-function depthOver(text: string, at: number, end: number): number {
+/**
+ * All candidates from `at` on, which is outside of a string. One pass, whatever the text: a client can have a worker repeat as
+ * many of these names as it likes. Those of one depth do not overlap, so that reading their objects is not more than another.
+ */
+function scan(text: string, at: number): Scan {
+  const candidates: Candidate[] = [];
+  const open: Candidate[] = [];
   let depth = 0;
-  while (at < end) {
+  while (at < text.length) {
     const code = text.charCodeAt(at);
     if (code === QUOTE) {
+      const from = objectAt(text, at);
+      if (from >= 0) {
+        const candidate = { depth, from, end: text.length };
+        candidates.push(candidate);
+        open.push(candidate);
+      }
       at = stringEnd(text, at);
-      if (at > end) return Number.NaN;
       continue;
     }
-    if (code === OPEN_BRACE || code === OPEN_BRACKET) depth++;
-    else if (code === CLOSE_BRACE || code === CLOSE_BRACKET) depth--;
     at++;
+    if (code === OPEN_BRACE || code === OPEN_BRACKET) depth++;
+    else if (code === CLOSE_BRACE || code === CLOSE_BRACKET) {
+      depth--;
+      if (open.at(-1)?.depth === depth) open.pop()!.end = at;
+    }
   }
-  return depth;
+  return { candidates, depth: at > text.length ? Number.NaN : depth };
+}
+
+/** Where the object starts whose name is at `at`; -1 where another string is. */
+function objectAt(text: string, at: number): number {
+  KEY_HERE.lastIndex = at;
+  return KEY_HERE.test(text) ? KEY_HERE.lastIndex - 1 : -1;
 }
 
 /** Behind the closing quote of the string that starts at `at`; infinite where that is missing. */
@@ -144,18 +170,11 @@ function stringEnd(text: string, at: number): number {
   return Number.POSITIVE_INFINITY;
 }
 
-/** The object that starts at `from`, with what it says in detail; none where it is not whole. */
-function countsAt(text: string, from: number): Counts[] {
-  let [depth, at] = [0, from];
-  do {
-    const code = text.charCodeAt(at);
-    if (code === OPEN_BRACE || code === OPEN_BRACKET) depth++;
-    else if (code === CLOSE_BRACE || code === CLOSE_BRACKET) depth--;
-    at = code === QUOTE ? stringEnd(text, at) : at + 1;
-  } while (depth > 0 && at < text.length);
+/** What an object says in detail; none where it is not whole. */
+function countsIn(text: string, { from, end }: Candidate): Counts[] {
   try {
     const { prompt_tokens_details, input_tokens_details, ...rest } = JSON.parse(
-      text.slice(from, at),
+      text.slice(from, end),
     ) as Counts;
     const details = { ...(prompt_tokens_details as object), ...(input_tokens_details as object) };
     const all: Counts = { ...pick(details, ["cached_tokens"]), ...pick(rest, NAMES) };

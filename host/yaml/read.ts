@@ -16,8 +16,11 @@ export function causeOf(error: unknown): string {
   return CAUSES[code ?? ""] ?? message;
 }
 
-/** The text of a UTF-8 file; a mistake at line 1, column 1 where it cannot be read. */
-export function readText(file: string): { text: string } | { mistake: Mistake } {
+/** The text of a UTF-8 file; a mistake at line 1, column 1 where it cannot be read, or has more than `maxBytes`. */
+export function readText(
+  file: string,
+  maxBytes = Number.POSITIVE_INFINITY,
+): { text: string } | { mistake: Mistake } {
   const mistake = (message: string) => ({ mistake: { file, line: 1, column: 1, message } });
   let bytes: Uint8Array;
   try {
@@ -25,6 +28,8 @@ export function readText(file: string): { text: string } | { mistake: Mistake } 
   } catch (error) {
     return mistake(`cannot read the file: ${causeOf(error)}`);
   }
+  if (bytes.length > maxBytes)
+    return mistake(`cannot read the file: it has ${bytes.length} bytes, at most ${maxBytes} are allowed`);
   try {
     return { text: new TextDecoder("utf-8", { fatal: true }).decode(bytes) };
   } catch {

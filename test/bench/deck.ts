@@ -37,6 +37,7 @@ export class Deck {
     const id = (row: number) => `w${String(row).padStart(5, "0")}`;
     for (let row = 0; row < size; row++)
       this.pool.add(new Worker({ id: id(row), ready: row !== DOWN_ROW }, row));
+    this.pool.settle();
     const random = new SeedGenerator(size);
     const below = (limit: number): number => {
       random.next();

@@ -1,4 +1,5 @@
 // The decision log's key: what is taken, what stands for what is left out, and what is refused.
+import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parseConfig } from "../../host/config/config.js";
@@ -54,6 +55,10 @@ describe("decision_log", () => {
     ["{ file: d, path: e }", '26: unknown key "path" in decision_log'],
     ["{ file: ./hawser.yaml }", "23: decision_log.file must be a file of its own, found this config"],
     ["{ file: / }", '23: decision_log.file must be a file of its own, found the directory "/"'],
+    [
+      "{ file: /dev/null }",
+      '23: decision_log.file must be a file of its own, found "/dev/null", which is no regular file',
+    ],
     ["{ file: /dev/null/d }", undefined],
   ])("%s", (value, mistake) => {
     const { log, lines } = read(`decision_log: ${value}`);
@@ -66,5 +71,17 @@ describe("decision_log", () => {
     const directory = directoryOf({ "logs/x": "" });
     const { lines } = read("decision_log: { file: logs }", join(directory, "hawser.yaml"));
     expect(lines[0]).toContain(`found the directory "${join(directory, "logs")}"`);
+  });
+
+  test("may be there already, and is no pipe", () => {
+    const directory = directoryOf({ "d.jsonl": "{}\n" });
+    const config = join(directory, "hawser.yaml");
+    expect(read("decision_log: { file: d.jsonl }", config).lines).toEqual([]);
+    execFileSync("mkfifo", [join(directory, "pipe")]);
+    const { log, lines } = read("decision_log: { file: pipe }", config);
+    expect(log).toBeUndefined();
+    expect(lines).toEqual([
+      `${config}:2:23: decision_log.file must be a file of its own, found "${join(directory, "pipe")}", which is no regular file`,
+    ]);
   });
 });

@@ -216,7 +216,7 @@ describe("a log that cannot be written", () => {
     const errors: Error[] = [];
     const log = new DecisionLog(optionsOf(file), {
       onError: (error) => errors.push(error),
-      retryMs: 2 ** 30,
+      pace: { retryMs: 2 ** 30 },
     });
     const { router } = fixture({
       workers: Array.from({ length: 600 }, (_, i) => `${"w".repeat(100)}${i}`),

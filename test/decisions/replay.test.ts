@@ -1,12 +1,16 @@
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { COLUMNS, MAX_CAPACITY } from "../../host/abi/frame.js";
 import { type AskedDecision, readEntry } from "../../host/decisions/entry.js";
 import { inOrder, linesOf } from "../../host/decisions/lines.js";
+import { DecisionLog } from "../../host/decisions/log.js";
 import { Replay } from "../../host/decisions/replay.js";
 import { policyInstance } from "../../host/index.js";
 import { CaseError } from "../../host/policy/case.js";
 import { directoryOf } from "../fixtures/directory.js";
-import { shipped } from "../routing/fixture.js";
+import { fixture, shipped } from "../routing/fixture.js";
+import { optionsOf } from "./history.js";
 
 const ENTRY: AskedDecision = {
   ...{ kind: "decision", run: "0a1b2c3d", n: 1, time: 1, asked: true, model: "", session: null, policy: "p" },
@@ -100,6 +104,8 @@ describe("a line of a log", () => {
     ["as it is", {}, undefined],
     ["with keys that are not known", { more: 1 }, undefined],
     ["of no process", { run: 7 }, "run"],
+    ["of a process that is none", { run: "0a1b2c3" }, "run"],
+    ["of a process with a long name", { run: "0a1b2c3d".repeat(1_000) }, "run"],
     ["without a number", { n: undefined }, "n"],
     ["that does not say who was asked", { asked: undefined }, "asked"],
     ["of an instance that is none", { instance: 0 }, "instance"],
@@ -108,12 +114,32 @@ describe("a line of a log", () => {
     ["with columns that are none", { columns: [] }, "columns"],
     ["with an answer that is none", { answer: 0.5 }, "answer"],
     ["with a failure that is none", { failure: "bad mood" }, "failure"],
+    ["with a reason longer than any", { reason: "r".repeat(1_001) }, "reason"],
     ["with parameters that are none", { parameters: ["1"] }, "parameters"],
     ["that asked nobody", { asked: false, columns: undefined }, undefined],
   ])("%s", (_name, change, wrong) => {
     const entry = readEntry(JSON.stringify({ ...ENTRY, ...change }));
     if (wrong === undefined) expect(entry).toMatchObject({ kind: "decision", n: 1 });
     else expect(entry).toBe(`its "${wrong}" is missing or not of its kind`);
+  });
+
+  const nested = (levels: number, end = "]".repeat(levels)) => `{"more":${"[".repeat(levels)}${end}}`;
+
+  it.each([
+    ["in lists that do not end", nested(2 ** 23, "")],
+    ["in lists", nested(2 ** 20)],
+    ["in mappings", `${'{"a":'.repeat(2 ** 20)}1${"}".repeat(2 ** 20)}`],
+    ["a level deeper than it may be", nested(32)],
+  ])("is not taken up where it is nested %s", (_name, text) => {
+    expect(readEntry(text)).toBe("it is nested in more than 32 levels");
+  });
+
+  it("may be nested in some levels, and have any number of brackets in its names", () => {
+    expect(readEntry(nested(31))).toBe('its "kind" is neither "decision" nor "outcome"');
+    for (const name of ["[".repeat(99), `\\"${"{".repeat(99)}`, `"${"[{".repeat(99)}\\\\`]) {
+      const entry = readEntry(JSON.stringify({ ...ENTRY, workers: [name, "b"], model: name }));
+      expect(entry).toMatchObject({ workers: [name, "b"], model: name });
+    }
   });
 
   it.each<[string, object, string | undefined]>([
@@ -154,8 +180,39 @@ describe("the files of a log", () => {
     ]);
   });
 
+  it("may have lines as long as those of the largest pool", async () => {
+    const directory = directoryOf({});
+    const file = join(directory, "small");
+    const log = new DecisionLog(optionsOf(file, { columns: "all" }), {
+      onError: (error) => expect.fail(error.message),
+    });
+    // Ids of 128 characters that take two each, in a pool that is a sixteenth of the largest.
+    const workers = Array.from({ length: MAX_CAPACITY / 16 }, (_, i) => `${'"'.repeat(124)}${1_000 + i}`);
+    const { router } = fixture({
+      workers,
+      observer: {
+        asking: () => {},
+        decided: (lease, pool, turn, bound, decider) => {
+          // No number takes more room than the least one.
+          for (const { name } of COLUMNS)
+            if (name !== "eligible") pool.candidates.truth[name].fill(-(2 ** 31));
+          log.decided(lease, pool, turn, bound, decider, 0);
+        },
+      },
+    });
+    router.acquire({});
+    await log.close();
+    const line = readFileSync(file, "utf8").trimEnd();
+    expect(readEntry(line)).toMatchObject({ workers });
+    writeFileSync(join(directory, "large"), `${line.repeat(16)}\n`);
+    const lines: (string | null)[] = [];
+    for await (const { text } of linesOf(join(directory, "large"))) lines.push(text);
+    expect(lines.map((text) => text?.length)).toEqual([16 * line.length]);
+    expect(16 * line.length).toBeGreaterThan(5 * 2 ** 20);
+  });
+
   it("may have a line that is too long, and go on behind it", async () => {
-    const file = join(directoryOf({ x: `a\n${"x".repeat(33 * 2 ** 20)}\nb\n` }), "x");
+    const file = join(directoryOf({ x: `a\n${"x".repeat(8 * 2 ** 20 + 1)}\nb\n` }), "x");
     const lines: unknown[] = [];
     for await (const { number, text } of linesOf(file)) lines.push([number, text]);
     expect(lines).toEqual([

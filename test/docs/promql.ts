@@ -71,6 +71,8 @@ class Examination {
 
   #select(node: SyntaxNode): Labels {
     const name = this.#of(node.getChild("Identifier")!);
+    // Of Prometheus' own, one for each that it scrapes.
+    if (name === "up") return new Set(["job", "instance"]);
     const samples = this.#page.find(name);
     if (samples.length === 0) this.#refuse(`${name} is not on the page`);
     this.names.add(name);

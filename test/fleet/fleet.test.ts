@@ -19,6 +19,7 @@ function silent() {
       asked.add(url);
       return new Promise(() => {});
     },
+    show: () => {},
     close: async () => {},
     destroy: async () => {},
   });

@@ -327,28 +327,34 @@ describe("those in line for a worker that a file replaces", () => {
   it.each([
     ["names its models", { hawser_models: "m" }],
     ["leaves its models to itself", {}],
-  ])("are told to come again, not that there is no such model: one that %s", async (_name, labels) => {
-    const [old, fresh] = [await probed(), await probed()];
-    old.onPost = () => {};
-    fresh.pages["/health"] = "silence";
-    const limit = { hawser_max_in_flight: "1" };
-    // Somebody is there all the time, and serves another model.
-    const other = await probed();
-    other.pages["/v1/models"] = [200, '{"data":[{"id":"other"}]}'];
-    const { running, write, pass } = await byFile(
-      { a: { url: old.url, labels: limit } },
-      { urls: [other.url] },
-    );
-    const first = told(running, "m");
-    await until(() => old.posted.length === 1);
-    const second = told(running, "m");
-    await until(() => running.gateway.waiting === 1);
-    write({ b: { url: fresh.url, labels: { ...limit, ...labels } } });
-    await pass(() => running.gateway.waiting === 0);
-    expect(await second).toBe("503 no_worker_eligible");
-    old.posted[0]!.response.end("{}");
-    expect(await first).toBe("200");
-  });
+  ])(
+    "are told to come again when it is known not to be there, not that there is no such model: one that %s",
+    async (_name, labels) => {
+      const [old, fresh] = [await probed(), await probed()];
+      old.onPost = () => {};
+      fresh.pages["/health"] = "silence";
+      const limit = { hawser_max_in_flight: "1" };
+      // Somebody is there all the time, and serves another model.
+      const other = await probed();
+      other.pages["/v1/models"] = [200, '{"data":[{"id":"other"}]}'];
+      const { running, write, pass } = await byFile(
+        { a: { url: old.url, labels: limit } },
+        {
+          ...{ urls: [other.url], admission: { deadlineMs: AN_HOUR } },
+          health: { intervalMs: 1_000, timeoutMs: 20 },
+        },
+      );
+      const first = told(running, "m");
+      await until(() => old.posted.length === 1);
+      const second = told(running, "m");
+      await until(() => running.gateway.waiting === 1);
+      write({ b: { url: fresh.url, labels: { ...limit, ...labels } } });
+      await pass(() => running.gateway.waiting === 0);
+      expect(await second).toBe("503 no_worker_eligible");
+      old.posted[0]!.response.end("{}");
+      expect(await first).toBe("200");
+    },
+  );
 });
 
 describe("an id that two name", () => {

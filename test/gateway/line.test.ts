@@ -1,6 +1,7 @@
 // Requests in line while the fleet changes around them: workers that list other models, are replaced, or begin slowly.
 import { describe, expect, it } from "vitest";
 import { parseWorkerEntry } from "../../host/config/worker-entry.js";
+import { PROCESS_CLOCK } from "../../host/fleet/clock.js";
 import { RequestReader } from "../../host/session/request-reader.js";
 import { formatMistake } from "../../host/yaml/mistake.js";
 import { get, post } from "./client.js";
@@ -226,19 +227,40 @@ describe("retries in line", () => {
 
 describe("those in line for a worker that is replaced by a call", () => {
   it.each([
-    ["whose models are not known yet", {}],
-    ["whose models are configured", { models: ["m"] }],
-  ])("are told to come again, not that there is no such model: by one %s", async (_name, more) => {
-    const self = await listed([["m"], ["other"]]);
+    ["whose models are not known yet, wait while it is looked at", {}, 1_000, "200"],
+    ["whose models are configured, wait while it is looked at", { models: ["m"] }, 1_000, "200"],
+    [
+      "whose models are not known yet, do not wait for one that is not there",
+      {},
+      2,
+      "503 no_worker_eligible",
+    ],
+    [
+      "whose models are configured, do not wait for one that is not there",
+      { models: ["m"] },
+      2,
+      "503 no_worker_eligible",
+    ],
+  ])("by one %s", async (_name, more, unhealthyAfter, end) => {
+    const health = { intervalMs: 50, timeoutMs: 50, unhealthyAfter };
+    const self = await listed([["m"], ["other"]], { clock: PROCESS_CLOCK, health });
     const fresh = await probed();
     fresh.pages["/health"] = "silence";
+    fresh.onPost = answer;
     const first = self.say();
     await until(() => self.held.length === 1);
     const second = self.say();
     await until(() => self.running.gateway.waiting === 1);
     const put = await call(self.running.admin, "PUT", "/admin/workers/w0", { url: fresh.url, ...more });
     expect(put).toMatchObject({ status: 200, body: { url: fresh.url, state: "starting" } });
-    expect(await second).toBe("503 no_worker_eligible");
+    if (end === "200") {
+      // Whoever comes now waits as well.
+      const third = self.say();
+      await until(() => self.running.gateway.waiting === 2);
+      fresh.pages["/health"] = [200, ""];
+      expect(await third).toBe("200");
+    }
+    expect(await second).toBe(end);
     answer(self.held[0]!);
     expect(await first).toBe("200");
   });

@@ -31,6 +31,7 @@ const ENGINE = "vllm:num_requests_running 3\nvllm:num_requests_waiting 2\nvllm:k
 
 /** Answers everything that is asked of a worker. */
 const LINE: Line = {
+  show: () => {},
   get: async (path) => ({ status: 200, text: path === "/metrics" ? ENGINE : "" }),
   // As one whose requests never end.
   close: () => new Promise(() => {}),

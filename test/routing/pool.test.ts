@@ -148,6 +148,12 @@ const step = fc.oneof(
 );
 type Step = typeof step extends fc.Arbitrary<infer T> ? T : never;
 
+/** One of them, or several together. */
+const steps = fc.oneof(
+  { weight: 4, arbitrary: step.map((one) => [one]) },
+  { weight: 1, arbitrary: fc.array(step, { minLength: 2, maxLength: 6 }) },
+);
+
 function apply(roster: Roster, worker: Worker, change: Change): void {
   if (change.kind === "models") roster.setModels(worker, change.models);
   else if (change.kind === "ready") worker.ready = change.ready;
@@ -160,7 +166,7 @@ function apply(roster: Roster, worker: Worker, change: Change): void {
   else expect(roster.remove(worker)).toBe(true);
 }
 
-function take(roster: Roster, step: Step, serial: number): void {
+function take(roster: Roster, step: Step, serial: string): void {
   const workers = [...roster.workers.values()];
   if (step.kind === "add") {
     if (roster.workers.has(step.id)) expect(() => roster.add({ id: step.id })).toThrow(/exists already/);
@@ -178,11 +184,12 @@ describe("the rows of every pool", () => {
     /** How often a pool had so many rows as to need a larger instance. */
     let grown = 0;
     fc.assert(
-      fc.property(fc.array(step, { maxLength: 40, size: "max" }), (steps) => {
+      fc.property(fc.array(steps, { maxLength: 40, size: "max" }), (all) => {
         const roster = rosterOf();
         const known = new Set<Pool>();
-        for (const [serial, each] of steps.entries()) {
-          take(roster, each, serial);
+        for (const [serial, each] of all.entries()) {
+          if (each.length === 1) take(roster, each[0]!, `${serial}`);
+          else roster.change(() => each.forEach((one, i) => void take(roster, one, `${serial}.${i}`)));
           for (const pool of roster.pools.values()) known.add(pool);
           expectRoster(roster, known);
         }
@@ -263,7 +270,7 @@ describe("a worker that cannot be taken in changes nothing", () => {
     expect(picture(roster)).toEqual(before);
     // Nor does another list of one that is there.
     const w3 = roster.workers.get("w3")!;
-    expect(() => roster.setModels(w3, ["m0", "one too many", "m1023"])).toThrow(/at most 1024/);
+    expect(() => roster.setModels(w3, [...w3.models, "one too many"])).toThrow(/at most 1024/);
     expect(picture(roster)).toEqual(before);
     expect(w3.models).toHaveLength(256);
     expectPool(roster.pools.get("m0")!, [roster.workers.get("w0")!]);
@@ -271,6 +278,23 @@ describe("a worker that cannot be taken in changes nothing", () => {
     const added = roster.add({ id: "a", models: ["m0", "m1023"] });
     expectPool(roster.pools.get("m0")!, [added, roster.workers.get("w0")!]);
     expectPool(roster.pools.get("m1023")!, [added, w3]);
+    // What goes makes room for what comes, also where it goes later.
+    roster.setModels(w3, ["m0", "another", "m1023"]);
+    expect(roster.pools.has("m800")).toBe(false);
+    expectPool(roster.pools.get("another")!, [w3]);
+    roster.change(() => {
+      roster.setModels(w3, []);
+      roster.setModels(
+        added,
+        Array.from({ length: 256 }, (_, at) => `n${at}`),
+      );
+      expect(() => roster.setModels(w3, ["m0", ...Array.from({ length: 256 }, (_, at) => `o${at}`)])).toThrow(
+        /at most 1024/,
+      );
+    });
+    expectPool(roster.pools.get("n255")!, [added]);
+    expectPool(roster.pools.get("m0")!, [roster.workers.get("w0")!]);
+    expect(roster.pools.has("m1023")).toBe(false);
   }, 120_000);
 
   it("where a pool needs a larger instance that does not start", async () => {

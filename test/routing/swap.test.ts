@@ -140,6 +140,18 @@ describe("a policy that is replaced", () => {
     expect(rows(router, 1)).toEqual(["w1"]);
   });
 
+  it("is refused where another change came first, or the same one", () => {
+    const router = routerOf(instance("old", counter));
+    const [first, second] = [
+      router.prepare({ instance: instance("first", last) }),
+      router.prepare({ instance: instance("second", counter) }),
+    ];
+    router.apply(second);
+    for (const late of [first, second])
+      expect(() => router.apply(late)).toThrow("another change has taken effect");
+    expect(turn(router).policy).toBe("second");
+  });
+
   it("is the one owner of state: what the old one remembered decides nothing any more (F7, G10)", () => {
     const router = routerOf(instance("one", counter));
     rows(router, 2);
@@ -206,6 +218,43 @@ describe("a policy that is quarantined after it was replaced", () => {
     expect(policies(router)).toEqual(["q deciding false"]);
     rows(router, 3);
     expect(turn(router)).toMatchObject({ policy: "q", reason: "fallback" });
+  });
+});
+
+describe("a policy that stands by, and does not start over as many workers as there are by now", () => {
+  const many = Array.from({ length: 70 }, (_, i) => `x${i}`);
+  const crowd = (router: Router) => {
+    for (const id of many) router.addWorker({ id, models: ["m"] });
+  };
+
+  it("is passed over, and keeps no worker out: what a name stood for before", () => {
+    const router = routerOf(instance("p", small));
+    swap(router, { instance: instance("p", liar), fallback: instance("spare", last) });
+    crowd(router);
+    expect(router.status().policies[1]).toMatchObject({
+      ...{ name: "p", previous: true },
+      not_started: "init refuses a capacity of 128: it answers -1",
+    });
+    rows(router, 3);
+    expect(turn(router)).toMatchObject({ policy: "spare", worker: { id: "x9" } });
+  });
+
+  it("is passed over, and keeps no worker out: a fallback", () => {
+    const router = routerOf(instance("p", liar));
+    swap(router, { instance: instance("p", liar), fallback: instance("spare", small) });
+    crowd(router);
+    rows(router, 3);
+    expect(turn(router)).toMatchObject({ policy: "spare", reason: "fallback" });
+    // It may be named while there are as many already.
+    swap(router, { instance: instance("p", last), fallback: instance("other", small) });
+    expect(turn(router)).toMatchObject({ policy: "p", worker: { id: "x9" } });
+  });
+
+  it("refuses more workers where it is the one that decides", () => {
+    const router = routerOf(instance("p", small));
+    expect(() => crowd(router)).toThrow(PolicyStartError);
+    expect(router.status().workers.length).toBe(64);
+    expect(turn(router).policy).toBe("p");
   });
 });
 

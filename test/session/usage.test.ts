@@ -257,3 +257,69 @@ describe("a usage", () => {
     expect(reader.read()).toEqual(usage(7, 2));
   });
 });
+
+/** Characters that are looked at one by one, or parsed, while `read` runs; it fails above `most`. */
+function stepsOf(read: () => void, most: number): number {
+  const { charCodeAt } = String.prototype;
+  const { parse } = JSON;
+  let steps = 0;
+  const count = (more: number) => {
+    steps += more;
+    if (steps > most) throw new Error(`more than ${most} steps`);
+  };
+  String.prototype.charCodeAt = function (index) {
+    count(1);
+    return charCodeAt.call(this, index);
+  };
+  JSON.parse = (text: string) => {
+    count(text.length);
+    return parse(text);
+  };
+  try {
+    read();
+  } finally {
+    String.prototype.charCodeAt = charCodeAt;
+    JSON.parse = parse;
+  }
+  return steps;
+}
+
+/** All of which is kept, and of which the two ends are. */
+describe.each([32_000, 60_000])(
+  "names of a usage that a client has the worker repeat, %d bytes",
+  (length) => {
+    const fill = (piece: string) => piece.repeat(Math.floor(length / piece.length));
+    const tools = (list: string) =>
+      `{"tools":[{"parameters":{"enum":[${list}{}]}}],"usage":{"input_tokens":7}}`;
+    const nested = (end: string) => {
+      const levels = Math.floor(length / '"usage":{}'.length);
+      return `{${'"usage":{'.repeat(levels)}"input_tokens":7${"}".repeat(levels)}${end}`;
+    };
+
+    it.each<[string, string]>([
+      ["in a list", tools(fill('{"usage":{}},'))],
+      ["in a list, all of it in an event", `data: ${tools(fill('{"usage":{}},'))}\n\n`],
+      ["side by side", `{${fill('"usage":{},')}"usage":{"input_tokens":7}}`],
+      [
+        "side by side in an event",
+        `data: {"response":{${fill('"usage":{},')}"usage":{"input_tokens":7}}}\n\n`,
+      ],
+      ["in each other", nested("}")],
+      ["in each other in an event", `data: ${nested("}")}\n\n`],
+      ["in each other without an end", nested("")],
+      ["with white space", tools(fill(`{"usage"${" ".repeat(500)}:{}},`))],
+      ["in a string", tools(`${JSON.stringify(fill('"usage":{'))},`)],
+      ["between quotes that are in no JSON", `data: ${fill('"usage":{x"usage":{\\"x')}"}}\n\n`],
+    ])("are passed in one go: %s", (_name, answer) => {
+      const reader = new UsageReader();
+      for (let at = 0; at < answer.length; at += 9_000)
+        reader.push(Buffer.from(answer.slice(at, at + 9_000)));
+      expect(stepsOf(() => reader.read(), 4 * 36_864)).toBeGreaterThan(0);
+    });
+
+    it("do not hide the usage behind them", () => {
+      expect(usageOf(tools(fill('{"usage":{}},')))).toEqual(usage(7));
+      expect(usageOf(nested("}"))).toBeUndefined();
+    });
+  },
+);
