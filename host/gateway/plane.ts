@@ -25,6 +25,7 @@ import type { GatewayOptions, GatewaySettings } from "./settings.js";
 import { ByteAccount } from "./upload.js";
 import { Upstream } from "./upstream.js";
 
+/** All of one gateway but its listeners. */
 export class Plane {
   readonly clock: Clock;
   readonly metrics: GatewayMetrics;

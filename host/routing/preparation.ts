@@ -29,7 +29,7 @@ export class Preparation {
 
   /**
    * Starts the new instances of one pool; what decides there decides on. Answers whether there may be more to do. Throws a PolicyStartError
-   * where one does not start.
+   * where the one that is to decide does not start.
    */
   step(): boolean {
     for (const pool of this.#pools()) {

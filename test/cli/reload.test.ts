@@ -74,9 +74,13 @@ async function operated(running: Running, directory: string): Promise<Served> {
 /** What went wrong, wherever it is shown: each place must say the same. */
 async function mistakesOf(self: Served): Promise<string[]> {
   const [health, config] = await Promise.all([self.health(), self.config()]);
-  expect(health.config).toEqual({ generation: config.generation, mistakes: health.config.mistakes });
-  expect(config.last_reload?.mistakes ?? []).toEqual(health.config.mistakes);
-  return health.config.mistakes;
+  const mistakes: string[] = config.last_reload?.mistakes ?? [];
+  // Everybody may read these: of what is quoted nothing is told, nor where the file is.
+  const forEverybody = mistakes.map((each) =>
+    each.replace(/^\/.*\/([^/]+:\d+:\d+: )/, "$1").replace(/"[^"]*"/g, '"***"'),
+  );
+  expect(health.config).toEqual({ generation: config.generation, mistakes: forEverybody });
+  return mistakes;
 }
 
 /** Waits until the file was read as one with mistakes, or as one without. */
@@ -249,11 +253,11 @@ describe("a config that is asked for", () => {
     expect((await self.operate("GET", "/admin/config")).body.last_reload.result).toBe("applied");
   });
 
-  it("of five megabytes that are none is refused while it serves on", async () => {
+  it("of seventeen megabytes is refused while it serves on", async () => {
     const { url } = await upstream(serve);
     const self = await served(workersAt(url));
     await until(async () => (await self.health()).status === "ok");
-    self.write("- [{ key: }\n".repeat(450_000));
+    self.write("- [{ key: }\n".repeat(1_600_000));
     const reload = self.reload();
     expect((await post(self.url + CHAT, { model: "m" })).status).toBe(200);
     const { status, body } = await reload;

@@ -1,13 +1,15 @@
 // A recorded run, decided anew by the command: what must be identical is, and what differs is what must differ.
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { beforeAll, describe, expect, it } from "vitest";
+import type { CommanderError } from "commander";
+import { beforeAll, describe, expect, it, vi } from "vitest";
+import { replayCommand } from "../../host/cli/replay.js";
 import { type CreateRouterOptions, loadPolicy, policyInstance } from "../../host/index.js";
 import { entriesOf, filesOf, type History, record, type Seen } from "../decisions/history.js";
 import { compileAssembly } from "../fixtures/assembly.js";
 import { directoryOf } from "../fixtures/directory.js";
 import { shipped } from "../routing/fixture.js";
-import { hawser } from "./hawser.js";
+import { type Ended, hawser } from "./hawser.js";
 
 type Shipped = readonly [type: string, parameters?: Record<string, number>];
 
@@ -193,19 +195,57 @@ interface Summary extends Record<string, unknown> {
   readonly wholeDifferent: number;
 }
 
-/** The differences and the summary that are printed as JSON. */
-function replay({ directory, file }: Recorded, policy: string, ...more: string[]) {
+/** Runs the command in this process: most of what a process of its own takes is its start. */
+async function inProcess(directory: string, args: readonly string[]): Promise<Ended> {
+  let [stdout, stderr] = ["", ""];
+  const writes = [
+    vi.spyOn(process.stdout, "write").mockImplementation((text) => {
+      stdout += text;
+      return true;
+    }),
+    vi.spyOn(process.stderr, "write").mockImplementation((text) => {
+      stderr += text;
+      return true;
+    }),
+  ];
+  const before = process.cwd();
+  process.chdir(directory);
+  try {
+    await replayCommand().exitOverride().parseAsync(args, { from: "user" });
+    return { status: Number(process.exitCode ?? 0), stdout, stderr };
+  } catch (error) {
+    return { status: (error as CommanderError).exitCode, stdout, stderr };
+  } finally {
+    process.exitCode = undefined;
+    process.chdir(before);
+    for (const write of writes) write.mockRestore();
+  }
+}
+
+function argsOf({ file }: Recorded, policy: string, more: readonly string[]): string[] {
   const files = more.some((arg) => arg.includes("d.jsonl")) ? [] : filesOf(file);
-  const args = ["replay", ...files, "-c", "hawser.yaml", "--policy", policy, "--json", ...more];
-  const { status, stdout, stderr } = hawser(directory, args);
+  return [...files, "-c", "hawser.yaml", "--policy", policy, "--json", ...more];
+}
+
+function readOut({ status, stdout, stderr }: Ended) {
   const lines = stdout.trimEnd().split("\n");
   const differences = lines.slice(0, -1).map((line) => JSON.parse(line));
   return { status, stderr, differences, summary: JSON.parse(lines.at(-1)!) as Summary };
 }
 
+/** The differences and the summary that are printed as JSON. */
+async function replay(run: Recorded, policy: string, ...more: string[]) {
+  return readOut(await inProcess(run.directory, argsOf(run, policy, more)));
+}
+
+/** The same by the built command. */
+function replayBuilt(run: Recorded, policy: string, ...more: string[]) {
+  return readOut(hawser(run.directory, ["replay", ...argsOf(run, policy, more)]));
+}
+
 /** The same for people. */
-function shown({ directory, file }: Recorded, policy: string, ...more: string[]) {
-  return hawser(directory, ["replay", file, "-c", "hawser.yaml", "--policy", policy, ...more]);
+function shown({ directory, file }: Recorded, policy: string, ...more: string[]): Promise<Ended> {
+  return inProcess(directory, [file, "-c", "hawser.yaml", "--policy", policy, ...more]);
 }
 
 describe("the same policy over its own log", () => {
@@ -214,7 +254,7 @@ describe("the same policy over its own log", () => {
     async (type) => {
       const run = await recorded(type, { options: { maxBytes: 60_000, maxFiles: 1_000 } });
       expect(filesOf(run.file).length).toBeGreaterThan(5);
-      const { status, stderr, differences, summary } = replay(run, type, "--same");
+      const { status, stderr, differences, summary } = await replay(run, type, "--same");
       expect({ status, stderr, differences }).toEqual({ status: 0, stderr: "", differences: [] });
       const { asked, seen } = run;
       expect(asked.length).toBeGreaterThan(500);
@@ -228,13 +268,13 @@ describe("the same policy over its own log", () => {
     const run = await recorded("round-robin", { workers: 64, steps: 300, options: { columns: "all" } });
     const capacities = new Set(entriesOf(run.file).map(({ capacity }) => capacity));
     expect([...capacities].filter(Boolean)).toEqual([64, 128]);
-    expect(replay(run, "round-robin", "--same").status).toBe(0);
+    expect(replayBuilt(run, "round-robin", "--same").status).toBe(0);
   });
 
   it("is shown every field and column as it was, and would tell if one were another", async () => {
     const run = await recorded("reader");
     expect(new Set(run.asked.map(({ turn }) => turn.sessionRequests)).size).toBeGreaterThan(3);
-    const { status, summary } = replay(run, "reader", "--same");
+    const { status, summary } = await replay(run, "reader", "--same");
     expect([status, summary.identical]).toEqual([0, run.asked.length]);
     const lines = readFileSync(run.file, "utf8").trimEnd().split("\n");
     const places = lines.flatMap((line, at) => (line.includes('"asked":true') ? [at] : []));
@@ -251,7 +291,7 @@ describe("the same policy over its own log", () => {
       return at + 1;
     });
     writeFileSync(run.file, lines.join("\n"));
-    expect(replay(run, "reader").differences.map(({ line }) => line)).toEqual(changed);
+    expect((await replay(run, "reader")).differences.map(({ line }) => line)).toEqual(changed);
   });
 
   it("fails the same in every way, up to its quarantine", async () => {
@@ -262,7 +302,7 @@ describe("the same policy over its own log", () => {
     );
     const byRule = run.seen.filter(({ asked, reason }) => !asked && reason === "fallback");
     expect(byRule.length).toBeGreaterThan(10);
-    const { status, summary } = replay(run, "moody", "--same");
+    const { status, summary } = await replay(run, "moody", "--same");
     expect(status).toBe(0);
     expect(summary).toMatchObject({ asked: run.asked.length, identical: run.asked.length });
   });
@@ -270,7 +310,7 @@ describe("the same policy over its own log", () => {
   it("remembers the same, and forgets it at the same traps", async () => {
     const run = await recorded("forgetful", { steps: 1_500 });
     expect(run.asked.filter(({ failure }) => failure === "trap").length).toBeGreaterThan(3);
-    const { status, summary } = replay(run, "forgetful", "--same");
+    const { status, summary } = await replay(run, "forgetful", "--same");
     expect(status).toBe(0);
     expect(summary).toMatchObject({ stateful: true, whole: run.asked.length, different: 0 });
   });
@@ -282,8 +322,8 @@ describe("the same policy over its own log", () => {
     const seen = await record({ file, instance, fallback, seed: 12, steps: 4_000 });
     const run = { directory, file, seen, asked: seen };
     const policies = new Map(entriesOf(file).map(({ n, kind, policy }) => [`${kind} ${n}`, policy]));
-    const before = replay(run, "moody");
-    const after = replay(run, "round-robin");
+    const before = await replay(run, "moody");
+    const after = await replay(run, "round-robin");
     const policyOf = ({ n }: { n: number }) => policies.get(`decision ${n}`);
     expect(new Set(before.differences.map(policyOf))).toEqual(new Set(["round-robin"]));
     expect(new Set(after.differences.map(policyOf))).toEqual(new Set(["moody"]));
@@ -296,12 +336,12 @@ describe("a log that has not all", () => {
     const run = await recorded("forgetful", { options: { sample: 0.5 } });
     const logged = run.asked.filter(({ trace }) => trace > 0).length;
     expect(logged).toBeLessThan(run.asked.length - 100);
-    const { status, summary } = replay(run, "forgetful", "--same");
+    const { status, summary } = await replay(run, "forgetful", "--same");
     expect(status).toBe(1);
     expect(summary).toMatchObject({ asked: logged, wholeDifferent: 0 });
     expect(summary.different).toBeGreaterThan(0);
     expect(summary.whole).toBeLessThan(logged);
-    const { stdout } = shown(run, "forgetful", "--limit", "1");
+    const { stdout } = await shown(run, "forgetful", "--limit", "1");
     expect(stdout).toContain("  what the policy could remember is not all in the log\n");
     expect(stdout).toMatch(
       /^what the policy could remember is all in the log for \d+ decisions \(0 different\), not for \d+: .*only the former can be expected to be identical$/m,
@@ -310,7 +350,7 @@ describe("a log that has not all", () => {
 
   it("is enough for one that remembers nothing", async () => {
     const run = await recorded("power-of-two", { options: { sample: 0.5 } });
-    const { status, summary } = replay(run, "power-of-two", "--same");
+    const { status, summary } = await replay(run, "power-of-two", "--same");
     expect(status).toBe(0);
     expect(summary.whole).toBe(summary.asked);
     expect(summary.asked).toBeLessThan(run.asked.length - 100);
@@ -318,20 +358,20 @@ describe("a log that has not all", () => {
 
   it("begins in the middle where the first files are gone", async () => {
     const run = await recorded("round-robin", { options: { maxBytes: 60_000, maxFiles: 3 } });
-    const { summary } = replay(run, "round-robin");
+    const { summary } = await replay(run, "round-robin");
     expect(summary.asked).toBeGreaterThan(10);
     expect(summary.whole).toBe(0);
   });
 
   it("names what the policy reads and is not there", async () => {
     const run = await recorded("round-robin");
-    const { stderr, summary } = replay(run, "random");
+    const { stderr, summary } = await replay(run, "random");
     expect(summary.missing).toEqual(["seed"]);
     expect(stderr.trimEnd().split("\n").length).toBe(1);
     expect(stderr).toContain("random reads seed, which the log does not hold");
     expect(stderr).toContain("decision_log.columns: all");
     // Random bits are drawn: the same ones each time.
-    expect(replay(run, "random").summary).toEqual(summary);
+    expect((await replay(run, "random")).summary).toEqual(summary);
     expect(summary.identical).toBeLessThan(run.asked.length);
   });
 });
@@ -364,7 +404,7 @@ describe("another policy", () => {
         bound: bound < 0 ? null : at(bound),
       };
     });
-    const { status, differences, summary } = replay(run, "first");
+    const { status, differences, summary } = await replay(run, "first");
     expect(status).toBe(0);
     expect(expected.length).toBeGreaterThan(100);
     expect(
@@ -392,7 +432,7 @@ describe("another policy", () => {
 
   it("shows how the requests ended on which both agree, and on which they do not", async () => {
     const run = await recorded("sticky");
-    const { differences, summary } = replay(run, "first");
+    const { differences, summary } = await replay(run, "first");
     const differing = new Set(differences.map(({ n }) => n));
     const ended = entriesOf(run.file).filter(({ kind }) => kind === "outcome");
     const asked = new Set(run.asked.map(({ trace }) => trace));
@@ -415,7 +455,7 @@ describe("another policy", () => {
 
   it("is shown for people, the first differences alone, and what they come to", async () => {
     const run = await recorded("sticky");
-    const { status, stdout, stderr } = shown(run, "first");
+    const { status, stdout, stderr } = await shown(run, "first");
     expect([status, stderr]).toEqual([0, ""]);
     expect(stdout).toMatch(
       /^first over decisions of sticky: another module \(sha256 [0-9a-f]{12}, logged [0-9a-f]{12}\), stateless\n/,
@@ -430,23 +470,25 @@ describe("another policy", () => {
     expect(stdout).toMatch(/^ {2}keep -> move_load +\d+$/m);
     expect(stdout).toMatch(/^ {2}kept +\d+ +\d+$/m);
     expect(stdout).toMatch(/^ {2}tokens from the cache +[\d.]+ % +[\d.]+ %$/m);
-    expect(shown(run, "first", "--limit", "3").stdout.match(/^ {2}logged {2}/gm)!.length).toBe(3);
-    expect(shown(run, "first", "--same").status).toBe(1);
+    expect((await shown(run, "first", "--limit", "3")).stdout.match(/^ {2}logged {2}/gm)!.length).toBe(3);
+    expect((await shown(run, "first", "--same")).status).toBe(1);
   });
 
   it("is told from the same with other parameters", async () => {
     const run = await recorded("soft-affinity-load-guard");
-    const { stdout } = shown(run, "guard-8", "--limit", "0");
+    const { stdout } = await shown(run, "guard-8", "--limit", "0");
     expect(stdout).toMatch(
       /^guard-8 over decisions of soft-affinity-load-guard: the same module \(sha256 [0-9a-f]{12}\), other parameters \(\[8,2,0\], logged \[1,1,0\]\), stateless\n/,
     );
-    expect(shown(run, "soft-affinity-load-guard").stdout).toContain(", the same parameters, stateless\n");
-    expect(replay(run, "guard-8").summary.different).toBeGreaterThan(0);
+    expect((await shown(run, "soft-affinity-load-guard")).stdout).toContain(
+      ", the same parameters, stateless\n",
+    );
+    expect((await replay(run, "guard-8")).summary.different).toBeGreaterThan(0);
   });
 
   it("may be the default one", async () => {
     const run = await recorded("sticky");
-    const { stdout } = shown(run, "default", "--limit", "0");
+    const { stdout } = await shown(run, "default", "--limit", "0");
     expect(stdout).toMatch(/^default over decisions of sticky: another module /);
   });
 });
@@ -468,7 +510,7 @@ describe("the names of a log that somebody else made", () => {
     const names = { model: evil("m"), session: evil("s"), policy: evil("p"), reason: evil("r"), workers };
     const told = { ...entry, ...names, sha256: evil("").slice(0, length) };
     writeFileSync(run.file, [told, { ...told, bound: EVIL }].map((line) => JSON.stringify(line)).join("\n"));
-    const { status, stdout, stderr } = shown(run, "first");
+    const { status, stdout, stderr } = await shown(run, "first");
     expect(status).toBe(0);
     // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is not to be there.
     for (const text of [stdout, stderr]) expect(text).not.toMatch(/[\0-\x09\x0b-\x1f\x7f-\x9f\u2028\u202e]/);
@@ -478,7 +520,7 @@ describe("the names of a log that somebody else made", () => {
     expect(stdout).toContain(`  r${SHOWN} -> place`);
     expect(stdout.split("\n").length).toBeLessThan(20);
     writeFileSync(run.file, JSON.stringify({ kind: EVIL }));
-    expect(shown(run, "first").stderr).not.toContain("\u001b");
+    expect((await shown(run, "first")).stderr).not.toContain("\u001b");
   });
 
   it("are told by the reason as far as there are not too many", async () => {
@@ -490,13 +532,13 @@ describe("the names of a log that somebody else made", () => {
     const reasons = Array.from({ length: 70 }, (_, i) => new Array(i + 1).fill(`reason_${i}`)).flat();
     const changed = reasons.map((reason) => JSON.stringify({ ...JSON.parse(line), reason }));
     writeFileSync(run.file, changed.join("\n"));
-    const { summary } = replay(run, "first", "--limit", "0");
+    const { summary } = await replay(run, "first", "--limit", "0");
     const changes = summary.changes as { from: string; count: number }[];
     expect(changes.map(({ from, count }) => [from, count])).toEqual(
       Array.from({ length: 50 }, (_, i) => [`reason_${69 - i}`, 70 - i]),
     );
     expect(summary.otherChanges).toBe((20 * 21) / 2);
-    const { stdout } = shown(run, "first", "--limit", "0");
+    const { stdout } = await shown(run, "first", "--limit", "0");
     expect(stdout.match(/^ {2}reason_\d+ -> place +\d+$/gm)!.length).toBe(50);
     expect(stdout).toMatch(/^ {2}other changes +210$/m);
   });
@@ -510,7 +552,7 @@ describe("what cannot be replayed", () => {
     const broken = { ...JSON.parse(lines[asked]!), bound: 99 };
     const cut = lines[asked]!.slice(0, 40);
     writeFileSync(run.file, [...lines, cut, JSON.stringify(broken), "{}", "7", ""].join("\n"));
-    const { status, stderr, summary } = replay(run, "sticky");
+    const { status, stderr, summary } = await replay(run, "sticky");
     expect(status).toBe(0);
     const at = (more: number) => `${run.file}:${lines.length + more}: passed over: `;
     expect(stderr.trimEnd().split("\n")).toEqual([
@@ -528,7 +570,7 @@ describe("what cannot be replayed", () => {
     const run = await recorded("round-robin", { workers: 64, steps: 300 });
     const places = entriesOf(run.file).flatMap(({ capacity }, at) => (capacity === 128 ? [at + 1] : []));
     expect(places.length).toBeGreaterThan(20);
-    const { status, stderr, summary } = replay(run, "picky", "--limit", "0");
+    const { status, stderr, summary } = await replay(run, "picky", "--limit", "0");
     expect(status).toBe(0);
     expect(stderr.trimEnd().split("\n")).toEqual(
       places
@@ -541,7 +583,7 @@ describe("what cannot be replayed", () => {
     expect({ decisions, asked: summary.asked, sum: identical + different, notReplayed, damaged }).toEqual({
       ...{ decisions: run.seen.length, asked, sum: asked, notReplayed: places.length, damaged: 0 },
     });
-    const shownFor = shown(run, "picky", "--limit", "0");
+    const shownFor = await shown(run, "picky", "--limit", "0");
     expect(shownFor.stdout).toMatch(
       new RegExp(
         `^${run.seen.length} decisions, ${run.asked.length} of them a policy's: ${identical} identical, ${different} different \\(\\d+ on another worker\\), ${notReplayed} not replayed$`,
@@ -556,18 +598,18 @@ describe("what cannot be replayed", () => {
     const asked = lines.filter((line) => line.includes('"asked":true'));
     const of = (capacity: number) =>
       asked.map((line) => line.replace('"capacity":64', `"capacity":${capacity}`));
-    const outcome = (policy: string, lines: string[], ...more: string[]) => {
+    const outcome = async (policy: string, lines: string[], ...more: string[]) => {
       writeFileSync(run.file, lines.join("\n"));
-      const { status, summary } = replay(run, policy, ...more);
+      const { status, summary } = await replay(run, policy, ...more);
       return [status, summary.identical, summary.notReplayed];
     };
     const count = asked.length;
-    expect(outcome("first", asked, "--same")).toEqual([0, count, 0]);
+    expect(await outcome("first", asked, "--same")).toEqual([0, count, 0]);
     const broken = asked[0]!.replace(/"bound":-?\d+/, '"bound":99');
-    expect(outcome("first", [...asked, broken])).toEqual([0, count, 1]);
-    expect(outcome("first", [...asked, broken], "--same")).toEqual([1, count, 1]);
-    expect(outcome("picky", of(128))).toEqual([1, 0, count]);
-    expect(outcome("picky", of(128), "--same")).toEqual([1, 0, count]);
+    expect(await outcome("first", [...asked, broken])).toEqual([0, count, 1]);
+    expect(await outcome("first", [...asked, broken], "--same")).toEqual([1, count, 1]);
+    expect(await outcome("picky", of(128))).toEqual([1, 0, count]);
+    expect(await outcome("picky", of(128), "--same")).toEqual([1, 0, count]);
   });
 
   it("passes over lines that are nested beyond measure", async () => {
@@ -575,7 +617,7 @@ describe("what cannot be replayed", () => {
     const lines = readFileSync(run.file, "utf8");
     const deep = `{"kind":${"[".repeat(7 * 2 ** 20)}\n`;
     writeFileSync(run.file, `${lines}${deep}${deep}${deep}`);
-    const { status, stderr, summary } = replay(run, "sticky");
+    const { status, stderr, summary } = await replay(run, "sticky");
     expect([status, summary.asked, summary.damaged]).toEqual([0, run.asked.length, 3]);
     expect(stderr.match(/passed over: it is nested in more than 32 levels$/gm)!.length).toBe(3);
   });

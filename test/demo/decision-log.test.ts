@@ -56,7 +56,7 @@ async function record(trace: TraceSession[], type: string) {
 describe("the decision log of a trace", { timeout: TIMEOUT }, () => {
   const trace = generateTrace({ seed: 3, sessions: 12 });
 
-  it.each(["soft-affinity-load-guard", "round-robin", "power-of-two"])(
+  it.each(["soft-affinity-load-guard", "round-robin"])(
     "replays to the same answers, bit for bit: %s",
     async (type) => {
       const { outcome, lines, replayed } = await record(trace, type);
