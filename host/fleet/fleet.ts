@@ -169,6 +169,7 @@ export class Fleet<L extends Line> {
       return this.#parts.router.change(make);
     } finally {
       this.#changed = null;
+      this.#relent();
       this.#parts.listener.onChange(changed.isAny ? null : [...changed.models]);
       this.#look(changed.come);
     }
@@ -190,7 +191,8 @@ export class Fleet<L extends Line> {
     this.#leaving.add(enlisted);
     this.#parts.router.removeWorker(worker);
     member.leave();
-    this.#relent();
+    // Of many that go, only those that are left matter.
+    if (!this.#changed) this.#relent();
     this.#judge(enlisted);
     void line.close().finally(() => this.#leaving.delete(enlisted));
     this.#announce(models);
