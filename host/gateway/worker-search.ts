@@ -74,7 +74,7 @@ export class WorkerSearch {
     const { admission, clock } = this.#context;
     admission.expired++;
     const retryAfter = admission.retryAfter(this.#ask.request.model!, clock.now());
-    const message = "every worker was full for as long as a request may wait";
+    const message = "no worker had room for as long as a request may wait";
     return { status: 429, code: "queue_timeout", message, retryAfter };
   }
 

@@ -75,6 +75,15 @@ describe("requests", () => {
     expect(sum(page, "hawser_requests_total", { outcome: "invalid_api_key" })).toBe(1);
   });
 
+  it("that a worker turns away are told from those that it answers, whatever its models are called", async () => {
+    const self = await crew([refuse(429)], { retries: { attempts: 1 }, models: ["m", "constructor"] });
+    await self.say("a");
+    const page = await metricsOf(self.running.admin);
+    expect(sum(page, "hawser_requests_total", { outcome: "answered_429" })).toBe(1);
+    expect(sum(page, "hawser_requests_total", { outcome: "complete" })).toBe(0);
+    expect(page.value("hawser_requests_waiting", { model: "constructor" })).toBe(0);
+  });
+
   it("under way and in line are shown while they are", async () => {
     const self = await crew([hold], { maxInFlight: 1 });
     const said = await self.inLine(["a", "b", "c"]);

@@ -19,7 +19,7 @@ import { countsOf, GRACE_MS, heldBytes, MOST_GROWTH_BYTES, settles, underWayAt }
 import { HAS_MANY_ADDRESSES, SimulatedWorker } from "./simulated-worker.js";
 import { list, memoryText } from "./summary.js";
 
-const SECONDS = Number(process.env.HAWSER_SOAK ?? 20);
+const SECONDS = Number(process.env.HAWSER_SOAK ?? 30);
 const SEED = Number(process.env.HAWSER_SOAK_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const LANES = 300;
 /** Workers that the config names, and the file of targets. */

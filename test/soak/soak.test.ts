@@ -12,7 +12,7 @@ import { SimulatedWorker } from "./simulated-worker.js";
 import { summaryOf } from "./summary.js";
 import { Trouble } from "./trouble.js";
 
-const SECONDS = Number(process.env.HAWSER_SOAK ?? 20);
+const SECONDS = Number(process.env.HAWSER_SOAK ?? 30);
 const SEED = Number(process.env.HAWSER_SOAK_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const LANES = 300;
 const WORKERS = 4;
